@@ -99,11 +99,14 @@ pub enum Algorithm {
     Ring = 3,
     /// Chunks travel up and down two complementary binary trees.
     DoubleTree = 4,
+    /// In round `k` every rank tells the one `2^k` ahead of it.
+    Dissemination = 5,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of the discriminants.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::OneShot, Self::Ring, Self::DoubleTree];
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::OneShot, Self::Ring, Self::DoubleTree, Self::Dissemination];
 
     /// The name as printed and as accepted by [`Algorithm::from_str`](std::str::FromStr).
     #[must_use]
@@ -113,6 +116,7 @@ impl Algorithm {
             Self::OneShot => "one_shot",
             Self::Ring => "ring",
             Self::DoubleTree => "double_tree",
+            Self::Dissemination => "dissemination",
         }
     }
 }
@@ -130,7 +134,7 @@ impl std::str::FromStr for Algorithm {
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name).ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidArgument,
-                "unknown algorithm; use one of direct, one_shot, ring, double_tree",
+                "unknown algorithm; use one of direct, one_shot, ring, double_tree, dissemination",
             )
             .with("algorithm", name)
         })
