@@ -19,6 +19,7 @@ mod rendezvous;
 mod signature;
 pub mod sync;
 mod transport;
+pub mod work;
 
 pub use async_trait::async_trait;
 
@@ -31,3 +32,4 @@ pub use signature::{Algorithm, OperationKind, PackedSignature, Signature};
 pub use transport::{
     Capabilities, ConnectHandle, ConnectionIndex, Edge, RecvSetup, SendSetup, Transport, Verdict,
 };
+pub use work::{AsyncWork, Completer, Drive, Waited, Work, WorkBuilder};
