@@ -143,7 +143,7 @@ impl<T: Send + 'static> Work<T> {
     /// the result was already taken, the continuation gets the error that a second take would get.
     ///
     /// The returned work ends with the continuation's return value, or with
-    /// [`ErrorKind::Internal`] if it panics. It can be dropped.
+    /// [`ErrorKind::Internal`] if it panics. It can be [detached](Work::detach).
     pub fn then<R: Send + 'static>(
         &self,
         continuation: impl FnOnce(&Result<T>) -> R + Send + 'static,
@@ -165,6 +165,9 @@ impl<T: Send + 'static> Work<T> {
         );
         Work::new(shared)
     }
+
+    /// Gives the handle up on purpose: the operation goes on, its outcome is nobody's business.
+    pub fn detach(self) {}
 
     /// Asks for the operation to be cancelled; whether the request was passed on.
     ///

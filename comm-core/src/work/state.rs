@@ -104,10 +104,10 @@ impl<T: Send + 'static> Shared<T> {
         self.run_continuations(state, result);
         // A hook can own buffers of the operation: released here, not with the last handle.
         drop(on_cancel);
-        if let Some(driver) = driver {
-            if self.lock().driving > 0 {
-                driver.interrupt();
-            }
+        if let Some(driver) = driver
+            && self.lock().driving > 0
+        {
+            driver.interrupt();
         }
     }
 
@@ -354,13 +354,13 @@ fn taken<T>(state: &State<T>) -> Error {
 
 /// Files `waker` under `key`, in place of the one that was filed before.
 fn file<T>(state: &mut State<T>, key: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
-    if let Some(key) = *key {
-        if let Some((_, filed)) = state.wakers.iter_mut().find(|(filed, _)| *filed == key) {
-            if filed.will_wake(waker) {
-                return None;
-            }
-            return Some(std::mem::replace(filed, waker.clone()));
+    if let Some(key) = *key
+        && let Some((_, filed)) = state.wakers.iter_mut().find(|(filed, _)| *filed == key)
+    {
+        if filed.will_wake(waker) {
+            return None;
         }
+        return Some(std::mem::replace(filed, waker.clone()));
     }
     let fresh = *key.get_or_insert(state.next_waker_key);
     state.next_waker_key = state.next_waker_key.max(fresh + 1);

@@ -165,11 +165,12 @@ fn continuations_run_in_order_on_the_completing_thread_before_waiters_go_on() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     for index in 0..5 {
         let seen = Arc::clone(&seen);
-        let _ = work.then(move |result: &Result<u32>| {
+        work.then(move |result: &Result<u32>| {
             seen.lock()
                 .unwrap()
                 .push((index, *result.as_ref().unwrap(), thread::current().id()));
-        });
+        })
+        .detach();
     }
     let completing = thread::spawn(move || {
         completer.complete(Ok(9));
@@ -298,7 +299,7 @@ fn what_the_operation_holds_is_released_at_its_end_not_with_the_handle() {
     let (work, completer) = WorkBuilder::new()
         .on_cancel(move || drop(in_hook))
         .channel();
-    let _ = work.then(move |_| drop(in_continuation));
+    work.then(move |_| drop(in_continuation)).detach();
     assert_eq!(Arc::strong_count(&payload), 3);
     completer.complete(Ok(()));
     assert_eq!(Arc::strong_count(&payload), 1);
@@ -312,7 +313,8 @@ fn dropping_the_handle_detaches_and_the_result_goes_at_the_end() {
     let ran = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ran);
     assert!(!completer.is_detached());
-    let _ = work.then(move |_| flag.store(true, Ordering::SeqCst));
+    work.then(move |_| flag.store(true, Ordering::SeqCst))
+        .detach();
     drop(work);
     assert!(
         !completer.is_detached(),
