@@ -8,12 +8,15 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
+mod codec;
 mod conn;
+pub mod device;
 pub mod doorbell;
 mod dtype;
 mod error;
 pub mod fifo;
 pub mod memory;
+pub mod net;
 mod peer;
 mod rendezvous;
 mod signature;
@@ -22,7 +25,9 @@ mod transport;
 
 pub use async_trait::async_trait;
 
+pub use codec::Codec;
 pub use conn::{Armed, ConnInfo, MessageRecv, MessageSend, SlotWrite, StepHeader, StepRead};
+pub use device::{Device, DeviceEvent, DeviceMemory, HostDevice, MemoryKind};
 pub use dtype::{DType, Element, ReduceOp};
 pub use error::{Error, ErrorKind, Result, Retry};
 pub use peer::{HostId, PeerInfo, ProcessId, Rank};
