@@ -8,13 +8,16 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
+mod codec;
 mod conn;
+pub mod device;
 pub mod doorbell;
 mod dtype;
 mod error;
 pub mod fifo;
 pub mod memory;
 mod memory_kind;
+pub mod net;
 mod peer;
 mod rendezvous;
 mod signature;
@@ -25,7 +28,9 @@ pub mod work;
 
 pub use async_trait::async_trait;
 
+pub use codec::Codec;
 pub use conn::{Armed, ConnInfo, MessageRecv, MessageSend, SlotWrite, StepHeader, StepRead};
+pub use device::{Device, DeviceEvent, DeviceMemory, HostDevice};
 pub use dtype::{DType, Element, ReduceOp};
 pub use error::{Error, ErrorKind, Result, Retry};
 pub use memory_kind::MemoryKind;

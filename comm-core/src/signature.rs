@@ -105,8 +105,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm, in the order of the discriminants.
-    pub const ALL: [Self; 5] =
-        [Self::Direct, Self::OneShot, Self::Ring, Self::DoubleTree, Self::Dissemination];
+    pub const ALL: [Self; 5] = [
+        Self::Direct,
+        Self::OneShot,
+        Self::Ring,
+        Self::DoubleTree,
+        Self::Dissemination,
+    ];
 
     /// The name as printed and as accepted by [`Algorithm::from_str`](std::str::FromStr).
     #[must_use]
