@@ -1,5 +1,33 @@
 //! Contracts and vocabulary of the `comm` library.
+//!
+//! ```
+//! use comm_core::{DType, ReduceOp};
+//!
+//! assert_eq!("bf16".parse::<DType>()?.size_bytes(), 2);
+//! assert_eq!(ReduceOp::Sum.to_string(), "sum");
+//! # Ok::<(), comm_core::Error>(())
+//! ```
 
+mod conn;
+pub mod doorbell;
+mod dtype;
 mod error;
+pub mod fifo;
+pub mod memory;
+mod peer;
+mod rendezvous;
+mod signature;
+pub mod sync;
+mod transport;
 
+pub use async_trait::async_trait;
+
+pub use conn::{Armed, ConnInfo, MessageRecv, MessageSend, SlotWrite, StepHeader, StepRead};
+pub use dtype::{DType, Element, ReduceOp};
 pub use error::{Error, ErrorKind, Result, Retry};
+pub use peer::{HostId, PeerInfo, ProcessId, Rank};
+pub use rendezvous::Rendezvous;
+pub use signature::{Algorithm, OperationKind, PackedSignature, Signature};
+pub use transport::{
+    Capabilities, ConnectHandle, ConnectionIndex, Edge, RecvSetup, SendSetup, Transport, Verdict,
+};
