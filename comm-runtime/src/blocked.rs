@@ -103,16 +103,18 @@ impl Core {
         });
         let report = BlockedReport { chain };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
-            self.tell_blocked(*peer, &report).map_err(|error| {
+            let gone = |how: &'static str| {
+                let (rank, signature) = (self.rank, &blocked.signature);
                 Error::new(
                     ErrorKind::PeerDied,
-                    format!(
-                        "rank {} waits in {} for rank {peer}, which cannot be reached any more",
-                        self.rank, blocked.signature
-                    ),
+                    format!("rank {rank} waits in {signature} for rank {peer}, which {how}"),
                 )
-                .with_source(error)
-            })?;
+            };
+            if self.has_left(*peer) {
+                return Err(gone("has left the communicator"));
+            }
+            self.tell_blocked(*peer, &report)
+                .map_err(|error| gone("cannot be reached any more").with_source(error))?;
         }
         Ok(())
     }

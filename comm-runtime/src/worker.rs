@@ -9,7 +9,7 @@
 //!   holds no driver's role meanwhile.
 //! * A communicator lives until its submitted operations are complete.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use comm_core::doorbell::{Doorbell, Doorbells};
@@ -45,8 +45,22 @@ struct Inbox {
     closed: bool,
 }
 
+/// The pool of the process's current doorbells.
+static POOL: Mutex<Weak<WorkerPool>> = Mutex::new(Weak::new());
+
 impl WorkerPool {
-    pub(crate) const fn new(doorbells: Arc<Doorbells>) -> Self {
+    /// The pool that all communicators of this process share.
+    pub(crate) fn of_process(doorbells: &Arc<Doorbells>) -> Arc<Self> {
+        let mut current = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = current.upgrade().filter(|pool| Arc::ptr_eq(&pool.doorbells, doorbells)) {
+            return pool;
+        }
+        let pool = Arc::new(Self::new(Arc::clone(doorbells)));
+        *current = Arc::downgrade(&pool);
+        pool
+    }
+
+    const fn new(doorbells: Arc<Doorbells>) -> Self {
         Self { doorbells, workers: [const { OnceLock::new() }; WORKERS] }
     }
 

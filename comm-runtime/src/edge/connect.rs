@@ -257,7 +257,7 @@ impl Core {
     fn self_edge(&self) -> Result<(SendEnd, RecvEnd)> {
         let layout = FifoLayout::new(self.planner.config().step_bytes)?;
         let bells = RingTarget::Local(Arc::clone(self.process.doorbells()));
-        let (sender, receiver) = FifoMemory::heap_pair(layout, bells.clone(), bells);
+        let (sender, receiver) = FifoMemory::heap(layout).into_ends(bells.clone(), bells);
         Ok((
             SendEnd::new(self.rank, SELF, ConnInfo::MemorySend(sender))?,
             RecvEnd::new(self.rank, self.rank, SELF, ConnInfo::MemoryRecv(receiver))?,
