@@ -131,7 +131,7 @@ impl Communicator {
         let dangling = std::ptr::NonNull::<u8>::dangling().as_ptr();
         let buffers = Buffers { input: dangling.cast_const(), output: dangling };
         let plan = self.core.planner.plan(&BARRIER)?;
-        self.submit_work(LaneKey::Collective, Call::Collective { plan, buffers }, ())
+        self.submit_work(LaneKey::Collective, Call::Collective { plan, buffers }, (), |()| ())
     }
 
     /// How a call with these properties is carried out.
@@ -180,15 +180,17 @@ impl Communicator {
         let output = tensor.as_mut_ptr();
         let buffers = Buffers { input: output.cast_const(), output };
         let plan = self.core.planner.plan(&request)?;
-        self.submit_work(LaneKey::Collective, Call::Collective { plan, buffers }, tensor)
+        self.submit_work(LaneKey::Collective, Call::Collective { plan, buffers }, tensor, |tensor| tensor)
     }
 
-    /// Queues a call whose handle yields `owned`, which holds the memory of the call's buffers.
-    pub(super) fn submit_work<T: Send + 'static>(
+    /// Queues a call. `owned` holds the memory of the call's buffers until the operation is
+    /// complete; `finish` turns it into what the handle yields.
+    pub(super) fn submit_work<O: Send + 'static, T: Send + 'static>(
         &self,
         key: LaneKey,
         call: Call,
-        owned: T,
+        owned: O,
+        finish: impl FnOnce(O) -> T + Send + 'static,
     ) -> Result<Work<T>> {
         let lane = self
             .core
@@ -198,7 +200,7 @@ impl Communicator {
         let (work, completer) = WorkBuilder::new().driver(driver).channel();
         let active = Active::new(call, self.core.deadline());
         self.core.submit(lane, active, move |result| {
-            completer.complete(result.map(|()| owned));
+            completer.complete(result.map(|()| finish(owned)));
         })?;
         Ok(work)
     }

@@ -145,8 +145,7 @@ impl Communicator {
         let buffers = Buffers { input, output: std::ptr::null_mut() };
         let message = Message { peer, sends: true, dtype, count, buffers };
         // The clone keeps the memory alive; nobody can write to a shared tensor.
-        let work = self.submit_work(lane_of(&message), Call::Message(message), tensor.clone())?;
-        Ok(work.map(drop))
+        self.submit_work(lane_of(&message), Call::Message(message), tensor.clone(), drop)
     }
 
     /// Receives the next message from `peer` into a tensor; the handle yields the tensor.
@@ -159,7 +158,7 @@ impl Communicator {
         let buffers = Buffers { input: std::ptr::null(), output: tensor.as_mut_ptr() };
         let (dtype, count) = (tensor.dtype(), tensor.element_count());
         let message = Message { peer, sends: false, dtype, count, buffers };
-        self.submit_work(lane_of(&message), Call::Message(message), tensor)
+        self.submit_work(lane_of(&message), Call::Message(message), tensor, |tensor| tensor)
     }
 }
 
