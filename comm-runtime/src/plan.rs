@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, Signature};
 
+use crate::kernels::Reducer;
 use crate::operation::program::{Chain, Dissemination, FanOut, Part, Program, RingAllReduce};
 
 /// What a collective call asks for; equal requests share one plan.
@@ -72,8 +73,8 @@ pub struct Plan {
     pub(crate) count: usize,
     pub(crate) element_bytes: usize,
     pub(crate) chunk_elements: usize,
-    /// Type and operator of the kernels; the operator of an average is the sum.
-    pub(crate) reduction: Option<(DType, ReduceOp)>,
+    /// The kernels of the reduction.
+    pub(crate) reducer: Option<Reducer>,
     /// Number of ranks by which a finished reduction is divided; 0 for no division.
     pub(crate) average_of: u32,
     /// The lane's edges, per channel; set when they are connected.
@@ -209,18 +210,10 @@ impl Planner {
             .with("world_size", self.world_size));
         }
         let element_bytes = request.dtype.map_or(1, DType::size_bytes);
-        let reduction = match (request.dtype, request.op) {
-            (Some(dtype), Some(op)) => {
-                if !dtype.is_reducible() {
-                    return Err(Error::new(
-                        ErrorKind::Unsupported,
-                        "this element type can be moved but not reduced; convert it first",
-                    )
-                    .with("operation", request.kind)
-                    .with("dtype", dtype));
-                }
-                Some((dtype, if op == ReduceOp::Avg { ReduceOp::Sum } else { op }))
-            }
+        let reducer = match (request.dtype, request.op) {
+            (Some(dtype), Some(op)) => Some(
+                Reducer::new(dtype, op).map_err(|error| error.with("operation", request.kind))?,
+            ),
             _ => None,
         };
         let algorithm = self.choose(request, request.count * element_bytes)?;
@@ -235,7 +228,7 @@ impl Planner {
             count: request.count,
             element_bytes,
             chunk_elements: (self.config.step_bytes / element_bytes).max(1),
-            reduction,
+            reducer,
             average_of: if request.op == Some(ReduceOp::Avg) { self.world_size } else { 0 },
             resolved: OnceLock::new(),
         };
@@ -391,7 +384,6 @@ mod tests {
         let large = planner.plan(&request(OperationKind::AllReduce, 1 << 20)).unwrap();
         assert_eq!(large.algorithm(), Algorithm::Ring);
         assert_eq!((large.sends_to.as_slice(), large.receives_from.as_slice()), (&[1][..], &[3][..]));
-        assert_eq!(large.reduction, Some((DType::F32, ReduceOp::Sum)));
         assert_eq!(large.average_of, 4);
     }
 

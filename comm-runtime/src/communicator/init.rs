@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use comm_core::doorbell::Doorbells;
 use comm_core::fifo::FifoLayout;
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Rendezvous, Result, Transport};
@@ -40,7 +39,6 @@ pub struct CommunicatorBuilder {
     world_size: Option<u32>,
     rendezvous: Option<Arc<dyn Rendezvous>>,
     secret: Option<JobSecret>,
-    job_id: Option<String>,
     process: ProcessOptions,
     insecure: bool,
     transports: Vec<(String, TransportFactory)>,
@@ -86,13 +84,6 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn secret(mut self, secret: Option<JobSecret>) -> Self {
         self.secret = secret;
-        self
-    }
-
-    /// Sets the name of the job, which all ranks share and other jobs do not.
-    #[must_use]
-    pub fn job_id(mut self, job_id: Option<String>) -> Self {
-        self.job_id = job_id;
         self
     }
 
@@ -208,15 +199,13 @@ impl CommunicatorBuilder {
         let mut facts = PeerInfo::new(rank, process.host(), process.id());
         facts.settings = self.shared_settings();
         for transport in &transports {
-            facts.transports.insert(transport.name().to_owned(), transport_facts(transport)?);
+            facts.transports.insert(transport.name().to_owned(), transport.facts()?);
         }
         let deadline = Instant::now() + self.settings.init_timeout;
-        let mut options = JoinOptions::new(rank, world_size, rendezvous, deadline)
+        let options = JoinOptions::new(rank, world_size, rendezvous)
+            .deadline(deadline)
             .secret(self.secret.clone())
             .insecure(self.insecure);
-        if let Some(job_id) = &self.job_id {
-            options = options.job(job_id);
-        }
         let handler = Arc::new(Handler::default());
         let (control, peers) =
             ControlPlane::join(Arc::clone(&process), options, facts, Arc::clone(&handler) as _)?;
@@ -324,10 +313,6 @@ impl CommunicatorBuilder {
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
-}
-
-fn transport_facts(transport: &Arc<dyn Transport>) -> Result<Bytes> {
-    transport.facts()
 }
 
 /// Whether all ranks have equal settings; all ranks come to the same answer.

@@ -115,14 +115,11 @@ impl OneShotReduce {
         // SAFETY: as above, for the output.
         let target = unsafe { self.buffers.output.add(offset) };
         self.payloads[self.plan.rank as usize] = own;
-        if let (Some((dtype, op)), true) = (self.plan.reduction, count > 0) {
+        if let Some(reducer) = &self.plan.reducer {
+            let ranks = self.plan.average_of.max(1);
             // SAFETY: every payload was checked to hold `count` elements and is not consumed yet;
-            // the output covers the chunk and equals the input at most exactly.
-            unsafe { kernels::reduce_many(dtype, op, target, &self.payloads, count) };
-            if self.plan.average_of > 0 {
-                // SAFETY: as above.
-                unsafe { kernels::scale(dtype, target, count, self.plan.average_of) };
-            }
+            // the output covers the chunk and is the input or overlaps nothing.
+            unsafe { reducer.reduce_many_scaled(target, &self.payloads, count, ranks) };
         }
         let plan = Arc::clone(&self.plan);
         if let Some((_, resolved)) = plan.channels().next() {

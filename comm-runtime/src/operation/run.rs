@@ -161,15 +161,15 @@ impl Data {
             (None, Some(source)) => (source, None),
             (None, None) => return,
         };
-        match (reduced_with, plan.reduction) {
-            (Some(other), Some((dtype, op))) => {
-                // SAFETY: all pointers cover `count` elements of `dtype`: steps were checked to
+        match (reduced_with, &plan.reducer) {
+            (Some(other), Some(reducer)) => {
+                // SAFETY: all pointers cover `count` elements: steps were checked to
                 // hold that many bytes, slots to take them, buffers by the plan's count. `first`
                 // equals `from` at most exactly (in place).
-                unsafe { kernels::reduce(dtype, op, first, from, other, primitive.count) };
+                unsafe { reducer.reduce(first, from, other, primitive.count) };
                 if primitive.finish && plan.average_of > 0 {
                     // SAFETY: as above.
-                    unsafe { kernels::scale(dtype, first, primitive.count, plan.average_of) };
+                    unsafe { reducer.scale(first, primitive.count, plan.average_of) };
                 }
             }
             _ => {
