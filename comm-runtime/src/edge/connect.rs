@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use comm_core::fifo::{FifoLayout, FifoMemory, FifoReceiver, FifoSender};
+use comm_core::fifo::{FifoLayout, FifoMemory};
 use comm_core::doorbell::RingTarget;
 use comm_core::{
     ConnInfo, ConnectHandle, ConnectionIndex, Edge, Error, ErrorKind, Rank, Result, Transport,

@@ -50,22 +50,25 @@ pub(super) async fn send_proof(
     deadline: Instant,
 ) -> Result<()> {
     let page = page(seed, step_bytes);
-    let identity = identity(seed, page.len());
-    loop {
-        match end.try_reserve(page.len())? {
-            Some(Outgoing::Slot(slot)) if slot.capacity_bytes >= page.len() => {
-                // SAFETY: the slot has room for the page, which is private memory.
-                unsafe { kernels::copy(slot.data.as_ptr(), page.as_ptr(), page.len()) };
-                end.publish(page.len(), &identity)?;
-                break;
-            }
-            Some(_) => return Err(Error::new(ErrorKind::Internal, "a proof needs a whole slot")),
-            None => rest(deadline).await?,
-        }
+    while !try_send(end, &page, seed)? {
+        rest(deadline).await?;
     }
     // A message edge sends when somebody moves it.
     end.progress()?;
     Ok(())
+}
+
+fn try_send(end: &mut SendEnd, page: &[u8], seed: u64) -> Result<bool> {
+    match end.try_reserve(page.len())? {
+        None => Ok(false),
+        Some(Outgoing::Slot(slot)) if slot.capacity_bytes >= page.len() => {
+            // SAFETY: the slot has room for the page, which is private memory.
+            unsafe { kernels::copy(slot.data.as_ptr(), page.as_ptr(), page.len()) };
+            end.publish(page.len(), &identity(seed, page.len()))?;
+            Ok(true)
+        }
+        Some(_) => Err(Error::new(ErrorKind::Internal, "a proof needs a whole slot")),
+    }
 }
 
 /// Receives the page and compares it.
@@ -80,25 +83,29 @@ pub(super) async fn receive_proof(
     deadline: Instant,
 ) -> Result<()> {
     let page = page(seed, step_bytes);
-    let identity = identity(seed, page.len());
-    let payload = loop {
-        match end.try_take(&identity, page.len())? {
-            Some(payload) => break payload,
+    loop {
+        match try_receive(end, page.len(), seed)? {
+            Some(got) if got == page => return Ok(()),
+            Some(_) => {
+                return Err(Error::new(
+                    ErrorKind::Protocol,
+                    "the page that proves an edge arrived changed",
+                ));
+            }
             None => rest(deadline).await?,
         }
-    };
-    let equal = {
-        let mut got = vec![0; page.len()];
-        // SAFETY: the step was checked to hold as many bytes as the page.
-        unsafe { kernels::copy(got.as_mut_ptr(), payload, got.len()) };
-        got == page
-    };
-    end.consume()?;
-    if equal {
-        Ok(())
-    } else {
-        Err(Error::new(ErrorKind::Protocol, "the page that proves an edge arrived changed"))
     }
+}
+
+fn try_receive(end: &mut RecvEnd, len_bytes: usize, seed: u64) -> Result<Option<Vec<u8>>> {
+    let Some(payload) = end.try_take(&identity(seed, len_bytes), len_bytes)? else {
+        return Ok(None);
+    };
+    let mut got = vec![0; len_bytes];
+    // SAFETY: the step was checked to hold as many bytes as the page.
+    unsafe { kernels::copy(got.as_mut_ptr(), payload, got.len()) };
+    end.consume()?;
+    Ok(Some(got))
 }
 
 async fn rest(deadline: Instant) -> Result<()> {
