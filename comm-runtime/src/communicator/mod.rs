@@ -178,7 +178,8 @@ impl Core {
                 drove = comm_core::Drive::drive(driver, &|| work.is_done(), None);
             }
             if !drove {
-                work.wait_timeout(Duration::from_millis(10))?;
+                // Whoever drives completes it; this thread only looks again.
+                let _ = work.wait_timeout(Duration::from_millis(10))?;
             }
         }
         work.wait()
