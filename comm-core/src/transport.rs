@@ -79,13 +79,7 @@ impl<'a> Edge<'a> {
         index: ConnectionIndex,
         step_bytes: usize,
     ) -> Self {
-        Self {
-            sender,
-            receiver,
-            channel: 0,
-            index,
-            step_bytes,
-        }
+        Self { sender, receiver, channel: 0, index, step_bytes }
     }
 
     /// The same edge on another channel.
@@ -158,10 +152,7 @@ impl ConnectHandle {
     /// A handle without file descriptors.
     #[must_use]
     pub const fn from_bytes(bytes: Bytes) -> Self {
-        Self {
-            bytes,
-            fds: Vec::new(),
-        }
+        Self { bytes, fds: Vec::new() }
     }
 }
 
