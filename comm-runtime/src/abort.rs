@@ -36,7 +36,11 @@ impl AbortState {
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         // Acquire: pairs with the Release in `fail`, so the cause is visible.
-        if self.failed.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
+        if self.failed.load(Ordering::Acquire) {
+            Err(self.error())
+        } else {
+            Ok(())
+        }
     }
 
     /// The first failure, if there was one.
@@ -48,7 +52,10 @@ impl AbortState {
     #[cold]
     pub(crate) fn error(&self) -> Error {
         self.cause.get().cloned().unwrap_or_else(|| {
-            Error::new(ErrorKind::Internal, "the communicator failed without a cause")
+            Error::new(
+                ErrorKind::Internal,
+                "the communicator failed without a cause",
+            )
         })
     }
 
@@ -67,7 +74,12 @@ impl AbortState {
         let first = self.cause.set(error).is_ok();
         // Release: pairs with the Acquire in `check`.
         self.failed.store(true, Ordering::Release);
-        for number in self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for number in self
+            .sleepers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             self.doorbells.ring(*number);
         }
         first
@@ -76,8 +88,14 @@ impl AbortState {
     /// Registers a thread that is about to sleep; it must [`check`](Self::check) afterwards.
     pub(crate) fn sleeper(&self, doorbell: &Doorbell) -> Sleeper<'_> {
         let number = doorbell.number();
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(number);
-        Sleeper { abort: self, number }
+        self.sleepers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(number);
+        Sleeper {
+            abort: self,
+            number,
+        }
     }
 }
 
@@ -90,7 +108,11 @@ pub(crate) struct Sleeper<'a> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
-        let mut sleepers = self.abort.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sleepers = self
+            .abort
+            .sleepers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = sleepers.iter().position(|number| *number == self.number) {
             sleepers.swap_remove(index);
         }

@@ -80,13 +80,19 @@ impl Core {
             None => now - since >= FIRST_SLEEP,
             Some(reported) => now - reported >= LATER_SLEEP,
         };
-        let Some(identity) = active.identity else { return Ok(()) };
+        let Some(identity) = active.identity else {
+            return Ok(());
+        };
         if !due {
             return Ok(());
         }
         active.reported = Some(now);
         let waits_for = self.waits_for(state, active);
-        let blocked = BlockedState { signature: identity.signature, waits_for, since };
+        let blocked = BlockedState {
+            signature: identity.signature,
+            waits_for,
+            since,
+        };
         lane.set_blocked(Some(blocked.clone()));
         self.pass_on(lane.key, &blocked, &BlockedReport { chain: Vec::new() })
     }
@@ -98,7 +104,12 @@ impl Core {
             rank: self.rank,
             lane,
             signature: blocked.signature,
-            blocked_ms: blocked.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
+            blocked_ms: blocked
+                .since
+                .elapsed()
+                .as_millis()
+                .try_into()
+                .unwrap_or(u64::MAX),
             single_threaded: self.is_single_threaded(),
         });
         let report = BlockedReport { chain };
@@ -121,7 +132,9 @@ impl Core {
 
     /// A peer that waits for this rank tells what it is in.
     pub(crate) fn on_blocked_report(&self, from: Rank, report: BlockedReport) {
-        let Some(last) = report.chain.last() else { return };
+        let Some(last) = report.chain.last() else {
+            return;
+        };
         if last.rank != from || report.chain.len() > LONGEST_CHAIN {
             return;
         }
@@ -151,7 +164,9 @@ impl Core {
     /// A report came back: everybody in `chain` waits for the next one, the last for the first.
     fn on_circle(&self, chain: &[Link]) {
         let own = &chain[0];
-        let Some(blocked) = self.lane(own.lane).and_then(Lane::blocked) else { return };
+        let Some(blocked) = self.lane(own.lane).and_then(Lane::blocked) else {
+            return;
+        };
         if blocked.signature != own.signature {
             return;
         }
@@ -161,7 +176,12 @@ impl Core {
         }
         let places: Vec<_> = chain
             .iter()
-            .map(|link| format!("rank {} is in {} ({})", link.rank, link.signature, link.lane))
+            .map(|link| {
+                format!(
+                    "rank {} is in {} ({})",
+                    link.rank, link.signature, link.lane
+                )
+            })
             .collect();
         let text = format!(
             "ranks wait for each other in a circle: {}; each waits for the next one and the last \
@@ -183,7 +203,9 @@ impl Core {
             LaneKey::Collective => LaneKey::Collective,
         };
         let own = self.lane(lane).and_then(|lane| {
-            lane.history.find(query.signature.sequence).or_else(|| lane.history.last())
+            lane.history
+                .find(query.signature.sequence)
+                .or_else(|| lane.history.last())
         });
         if let Some(own) = own {
             self.fail(mismatch(self.rank, &own, from, &query.signature));
@@ -203,17 +225,25 @@ impl Core {
         if let Some(cause) = self.abort.cause() {
             return cause.clone();
         }
-        let unknown = state.ends.recv.iter().find(|end| end.mismatched).map(|end| end.peer);
+        let unknown = state
+            .ends
+            .recv
+            .iter()
+            .find(|end| end.mismatched)
+            .map(|end| end.peer);
         if let (Some(peer), Some(identity)) = (unknown, active.identity) {
-            let query = MismatchQuery { lane: lane.key, signature: identity.signature };
+            let query = MismatchQuery {
+                lane: lane.key,
+                signature: identity.signature,
+            };
             if self.ask_mismatch(peer, &query).is_ok() && self.wait_for_failure(EXPLANATION) {
                 return self.abort.error();
             }
         }
         let error = match active.identity {
-            Some(identity) if error.kind() != ErrorKind::Mismatch => {
-                error.with("rank", self.rank).with("operation", identity.signature)
-            }
+            Some(identity) if error.kind() != ErrorKind::Mismatch => error
+                .with("rank", self.rank)
+                .with("operation", identity.signature),
             _ => error,
         };
         self.fail(error);

@@ -65,7 +65,14 @@ pub(crate) struct Active {
 
 impl Active {
     pub(crate) const fn new(call: Call, deadline: Option<Instant>) -> Self {
-        Self { call, deadline, identity: None, operation: None, blocked_since: None, reported: None }
+        Self {
+            call,
+            deadline,
+            identity: None,
+            operation: None,
+            blocked_since: None,
+            reported: None,
+        }
     }
 
     pub(crate) fn signature(&self, sequence: u64) -> Signature {
@@ -78,13 +85,25 @@ impl Active {
     /// The state machine of the call.
     pub(crate) fn operation(&self, identity: Identity, step_bytes: usize) -> HostOperation {
         match &self.call {
-            Call::Collective { plan, buffers } if plan.is_one_shot_reduction() && plan.world_size > 1 => {
-                HostOperation::OneShotReduce(OneShotReduce::new(Arc::clone(plan), identity, *buffers))
+            Call::Collective { plan, buffers }
+                if plan.is_one_shot_reduction() && plan.world_size > 1 =>
+            {
+                HostOperation::OneShotReduce(OneShotReduce::new(
+                    Arc::clone(plan),
+                    identity,
+                    *buffers,
+                ))
             }
             Call::Collective { plan, buffers } => {
                 HostOperation::Program(ProgramRun::new(Arc::clone(plan), identity, *buffers))
             }
-            Call::Message(Message { sends, dtype, count, buffers, .. }) => {
+            Call::Message(Message {
+                sends,
+                dtype,
+                count,
+                buffers,
+                ..
+            }) => {
                 let len_bytes = count * dtype.size_bytes();
                 if *sends {
                     HostOperation::Send(SendRun::new(identity, *buffers, len_bytes, step_bytes))

@@ -43,7 +43,12 @@ impl Core {
     /// # Errors
     ///
     /// The failure of the communicator. An error after the operation began fails it everywhere.
-    pub(crate) fn run(&self, lane: &Lane, mut driving: Driving<'_>, mut active: Active) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        lane: &Lane,
+        mut driving: Driving<'_>,
+        mut active: Active,
+    ) -> Result<()> {
         let result = self.run_active(lane, &mut driving, &mut active);
         self.leave(lane, driving);
         result
@@ -79,14 +84,20 @@ impl Core {
             return Queue::Empty;
         }
         // Out of the state while it is driven, so that both can be borrowed.
-        let Some(mut queued) = driving.current.take() else { return Queue::Empty };
+        let Some(mut queued) = driving.current.take() else {
+            return Queue::Empty;
+        };
         let result = match self.step(lane, driving, &mut queued.active) {
             Ok(Progress::Done) => Ok(()),
             Err(error) => Err(error),
             Ok(progress) => {
                 driving.current = Some(queued);
                 let blocked = progress == Progress::Blocked;
-                return if blocked { Queue::Blocked } else { Queue::Moved };
+                return if blocked {
+                    Queue::Blocked
+                } else {
+                    Queue::Moved
+                };
             }
         };
         (queued.complete)(result);
@@ -155,7 +166,9 @@ impl Core {
             (a, b) => a.or(b),
         };
         let nap = if first { FIRST_SLEEP } else { LATER_SLEEP };
-        let Some(timeout) = until(deadline, nap) else { return Ok(()) };
+        let Some(timeout) = until(deadline, nap) else {
+            return Ok(());
+        };
         with_doorbell(self.process.doorbells(), |doorbell| {
             let ticket = doorbell.ticket();
             let _sleeper = self.abort.sleeper(doorbell);
@@ -212,9 +225,16 @@ impl Core {
     }
 
     #[cold]
-    pub(crate) fn timeout_error(&self, state: &LaneState, active: &Active, waited: Duration) -> Error {
+    pub(crate) fn timeout_error(
+        &self,
+        state: &LaneState,
+        active: &Active,
+        waited: Duration,
+    ) -> Error {
         let waits_for = self.waits_for(state, active);
-        let what = active.identity.map_or_else(String::new, |identity| identity.signature.to_string());
+        let what = active
+            .identity
+            .map_or_else(String::new, |identity| identity.signature.to_string());
         Error::new(
             ErrorKind::Timeout,
             format!(
@@ -262,8 +282,12 @@ pub(crate) struct LaneDriver {
 
 impl Drive for LaneDriver {
     fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
-        let Some(lane) = self.core.lane(self.key) else { return false };
-        let Some(mut driving) = lane.try_acquire() else { return false };
+        let Some(lane) = self.core.lane(self.key) else {
+            return false;
+        };
+        let Some(mut driving) = lane.try_acquire() else {
+            return false;
+        };
         let mut wait = Wait::new(self.core.policy);
         let mut drove = false;
         while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
@@ -294,7 +318,9 @@ impl Core {
         driving: &mut Driving<'_>,
         limit: Option<Instant>,
     ) {
-        let Some(mut queued) = driving.current.take() else { return };
+        let Some(mut queued) = driving.current.take() else {
+            return;
+        };
         match self.sleep(lane, driving, &mut queued.active, limit) {
             Ok(()) => driving.current = Some(queued),
             Err(error) => {

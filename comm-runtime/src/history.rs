@@ -41,7 +41,10 @@ impl History {
             shape: AtomicU64::new(0),
             count: AtomicU64::new(0),
         }));
-        Self { entries, begun: AtomicU64::new(0) }
+        Self {
+            entries,
+            begun: AtomicU64::new(0),
+        }
     }
 
     /// Remembers that an operation begins.

@@ -68,7 +68,9 @@ pub(crate) struct Queued {
 
 impl fmt::Debug for Queued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queued").field("active", &self.active).finish_non_exhaustive()
+        f.debug_struct("Queued")
+            .field("active", &self.active)
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,8 +90,15 @@ pub(crate) struct LaneState {
 /// A newly connected end, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    Send { peer: Rank, channel: u32, end: Result<SendEnd> },
-    Recv { channel: u32, end: RecvEnd },
+    Send {
+        peer: Rank,
+        channel: u32,
+        end: Result<SendEnd>,
+    },
+    Recv {
+        channel: u32,
+        end: RecvEnd,
+    },
 }
 
 /// What a blocked lane waits for; read by the control thread.
@@ -137,7 +146,9 @@ impl Lane {
     #[inline]
     pub(crate) fn try_acquire_idle(&self) -> Option<Driving<'_>> {
         // Acquire: pairs with the Release in `release`.
-        self.role.compare_exchange(0, DRIVEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        self.role
+            .compare_exchange(0, DRIVEN, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
         Some(Driving { lane: self })
     }
 
@@ -163,7 +174,10 @@ impl Lane {
 
     /// Brings newly connected ends and wakes a sleeping driver.
     pub(crate) fn deliver(&self, mail: Mail, doorbells: &Doorbells) {
-        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.mailbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mail);
         self.has_mail.store(true, Ordering::Release);
         self.wake(doorbells);
     }
@@ -201,7 +215,10 @@ impl Lane {
 
     /// What the lane waits for, if it has been blocked for a while.
     pub(crate) fn blocked(&self) -> Option<BlockedState> {
-        self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.blocked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set_blocked(&self, blocked: Option<BlockedState>) {
@@ -211,7 +228,10 @@ impl Lane {
 
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("key", &self.key).field("role", &self.role).finish_non_exhaustive()
+        f.debug_struct("Lane")
+            .field("key", &self.key)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,7 +244,11 @@ impl Driving<'_> {
     /// The queued operation to be driven now.
     pub(crate) fn current(&mut self) -> Option<&mut Queued> {
         if self.current.is_none() {
-            let mut queue = self.lane.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self
+                .lane
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let next = queue.pop_front();
             if next.is_none() {
                 self.lane.role.fetch_and(!QUEUED, Ordering::Relaxed);
@@ -287,7 +311,14 @@ mod tests {
         let ticket = bell.ticket();
         assert!(!lane.arm(&bell));
         let error = comm_core::Error::new(comm_core::ErrorKind::Unavailable, "no way");
-        lane.deliver(Mail::Send { peer: 1, channel: 0, end: Err(error) }, &doorbells);
+        lane.deliver(
+            Mail::Send {
+                peer: 1,
+                channel: 0,
+                end: Err(error),
+            },
+            &doorbells,
+        );
         assert!(bell.wait(ticket, Some(std::time::Duration::from_secs(60))));
         assert_eq!(lane.take_mail().len(), 1);
         assert!(lane.take_mail().is_empty());

@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, Signature};
+use comm_core::{
+    Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, Signature,
+};
 
 use crate::kernels::Reducer;
 use crate::operation::program::{Chain, Dissemination, FanOut, Part, Program, RingAllReduce};
@@ -50,7 +52,12 @@ pub struct PlanConfig {
 
 impl Default for PlanConfig {
     fn default() -> Self {
-        Self { step_bytes: 64 << 10, channels: 1, one_shot_bytes: 64 << 10, algorithms: Vec::new() }
+        Self {
+            step_bytes: 64 << 10,
+            channels: 1,
+            one_shot_bytes: 64 << 10,
+            algorithms: Vec::new(),
+        }
     }
 }
 
@@ -129,7 +136,9 @@ impl Plan {
     /// Programs with the edges on which they run; empty until the edges are resolved.
     #[inline]
     pub(crate) fn channels(&self) -> impl Iterator<Item = (&Program, &Resolved)> {
-        self.channels.iter().zip(self.resolved.get().map_or(&[][..], Vec::as_slice))
+        self.channels
+            .iter()
+            .zip(self.resolved.get().map_or(&[][..], Vec::as_slice))
     }
 
     pub(crate) fn is_resolved(&self) -> bool {
@@ -144,7 +153,14 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Request { kind, dtype, op, root, count, .. } = &self.request;
+        let Request {
+            kind,
+            dtype,
+            op,
+            root,
+            count,
+            ..
+        } = &self.request;
         write!(f, "{kind}")?;
         if let Some(dtype) = dtype {
             write!(f, " of {count} {dtype}")?;
@@ -161,7 +177,11 @@ impl fmt::Display for Plan {
             self.rank,
             self.world_size
         )?;
-        write!(f, ", sends to {:?}, receives from {:?}", self.sends_to, self.receives_from)
+        write!(
+            f,
+            ", sends to {:?}, receives from {:?}",
+            self.sends_to, self.receives_from
+        )
     }
 }
 
@@ -179,7 +199,12 @@ const CACHED_PLANS: usize = 1024;
 
 impl Planner {
     pub(crate) fn new(rank: Rank, world_size: u32, config: PlanConfig) -> Self {
-        Self { rank, world_size, config, cache: Mutex::new(HashMap::new()) }
+        Self {
+            rank,
+            world_size,
+            config,
+            cache: Mutex::new(HashMap::new()),
+        }
     }
 
     pub(crate) const fn config(&self) -> &PlanConfig {
@@ -229,7 +254,11 @@ impl Planner {
             element_bytes,
             chunk_elements: (self.config.step_bytes / element_bytes).max(1),
             reducer,
-            average_of: if request.op == Some(ReduceOp::Avg) { self.world_size } else { 0 },
+            average_of: if request.op == Some(ReduceOp::Avg) {
+                self.world_size
+            } else {
+                0
+            },
             resolved: OnceLock::new(),
         };
         self.fill(&mut plan)?;
@@ -251,27 +280,41 @@ impl Planner {
             // The only one; a filter for data-moving algorithms does not concern it.
             OperationKind::Barrier => return Ok(Algorithm::Dissemination),
             other => {
-                return Err(Error::new(ErrorKind::Unsupported, "this collective is not available")
-                    .with("operation", other));
+                return Err(
+                    Error::new(ErrorKind::Unsupported, "this collective is not available")
+                        .with("operation", other),
+                );
             }
         };
-        candidates.iter().copied().find(|algorithm| self.config.allows(*algorithm)).ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidConfiguration,
-                "the algorithms that the configuration allows cannot carry out this operation",
-            )
-            .with("operation", request.kind)
-            .with("allowed", format!("{:?}", self.config.algorithms))
-        })
+        candidates
+            .iter()
+            .copied()
+            .find(|algorithm| self.config.allows(*algorithm))
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidConfiguration,
+                    "the algorithms that the configuration allows cannot carry out this operation",
+                )
+                .with("operation", request.kind)
+                .with("allowed", format!("{:?}", self.config.algorithms))
+            })
     }
 
     fn fill(&self, plan: &mut Plan) -> Result<()> {
         let n = self.world_size;
-        let whole = Part { start: 0, count: plan.count, chunk: plan.chunk_elements };
+        let whole = Part {
+            start: 0,
+            count: plan.count,
+            chunk: plan.chunk_elements,
+        };
         if n == 1 {
             let copies = !plan.request.in_place;
-            plan.channels =
-                vec![Program::Chain(Chain { receives: false, sends: false, copies, part: whole })];
+            plan.channels = vec![Program::Chain(Chain {
+                receives: false,
+                sends: false,
+                copies,
+                part: whole,
+            })];
             return Ok(());
         }
         let (next, previous) = ((self.rank + 1) % n, (self.rank + n - 1) % n);
@@ -319,20 +362,32 @@ impl Planner {
                 let copies = !plan.request.in_place;
                 plan.channels = self
                     .parts(plan)
-                    .map(|part| Program::Chain(Chain { receives, sends, copies, part }))
+                    .map(|part| {
+                        Program::Chain(Chain {
+                            receives,
+                            sends,
+                            copies,
+                            part,
+                        })
+                    })
                     .collect();
             }
             (OperationKind::Barrier, _) => {
                 let rounds = n.next_power_of_two().trailing_zeros();
                 plan.sends_to = (0..rounds).map(|k| (self.rank + (1 << k)) % n).collect();
-                plan.receives_from = (0..rounds).map(|k| (self.rank + n - (1 << k)) % n).collect();
-                plan.channels =
-                    vec![Program::Dissemination(Dissemination { rounds: rounds as usize })];
+                plan.receives_from = (0..rounds)
+                    .map(|k| (self.rank + n - (1 << k)) % n)
+                    .collect();
+                plan.channels = vec![Program::Dissemination(Dissemination {
+                    rounds: rounds as usize,
+                })];
             }
             (kind, algorithm) => {
-                return Err(Error::new(ErrorKind::Internal, "no program for this algorithm")
-                    .with("operation", kind)
-                    .with("algorithm", algorithm));
+                return Err(
+                    Error::new(ErrorKind::Internal, "no program for this algorithm")
+                        .with("operation", kind)
+                        .with("algorithm", algorithm),
+                );
             }
         }
         Ok(())
@@ -340,14 +395,21 @@ impl Planner {
 
     /// The parts of a buffer that the channels work on; small buffers use fewer channels.
     fn parts(&self, plan: &Plan) -> impl Iterator<Item = Part> {
-        let useful = plan.count.div_ceil(plan.chunk_elements * self.world_size as usize).max(1);
+        let useful = plan
+            .count
+            .div_ceil(plan.chunk_elements * self.world_size as usize)
+            .max(1);
         let channels = (self.config.channels.max(1) as usize).min(useful);
         let (count, chunk) = (plan.count, plan.chunk_elements);
         let per_channel = count.div_ceil(channels);
         (0..channels).map(move |channel| {
             let start = (channel * per_channel).min(count);
             let end = ((channel + 1) * per_channel).min(count);
-            Part { start, count: end - start, chunk }
+            Part {
+                start,
+                count: end - start,
+                chunk,
+            }
         })
     }
 }
@@ -370,8 +432,12 @@ mod tests {
     #[test]
     fn equal_calls_share_one_plan() {
         let planner = Planner::new(1, 4, PlanConfig::default());
-        let first = planner.plan(&request(OperationKind::AllReduce, 100)).unwrap();
-        let second = planner.plan(&request(OperationKind::AllReduce, 100)).unwrap();
+        let first = planner
+            .plan(&request(OperationKind::AllReduce, 100))
+            .unwrap();
+        let second = planner
+            .plan(&request(OperationKind::AllReduce, 100))
+            .unwrap();
         assert!(Arc::ptr_eq(&first, &second));
     }
 
@@ -381,21 +447,33 @@ mod tests {
         let small = planner.plan(&request(OperationKind::AllReduce, 2)).unwrap();
         assert_eq!(small.algorithm(), Algorithm::OneShot);
         assert_eq!(small.sends_to, [1, 2, 3]);
-        let large = planner.plan(&request(OperationKind::AllReduce, 1 << 20)).unwrap();
+        let large = planner
+            .plan(&request(OperationKind::AllReduce, 1 << 20))
+            .unwrap();
         assert_eq!(large.algorithm(), Algorithm::Ring);
-        assert_eq!((large.sends_to.as_slice(), large.receives_from.as_slice()), (&[1][..], &[3][..]));
+        assert_eq!(
+            (large.sends_to.as_slice(), large.receives_from.as_slice()),
+            (&[1][..], &[3][..])
+        );
         assert_eq!(large.average_of, 4);
     }
 
     #[test]
     fn channels_cover_the_buffer_without_overlap() {
-        let config = PlanConfig { channels: 3, ..PlanConfig::default() };
+        let config = PlanConfig {
+            channels: 3,
+            ..PlanConfig::default()
+        };
         let planner = Planner::new(0, 2, config);
-        let plan = planner.plan(&request(OperationKind::AllReduce, 1_000_001)).unwrap();
+        let plan = planner
+            .plan(&request(OperationKind::AllReduce, 1_000_001))
+            .unwrap();
         assert_eq!(plan.channel_count(), 3);
         let mut next = 0;
         for program in &plan.channels {
-            let Program::RingAllReduce(ring) = program else { panic!("{program:?}") };
+            let Program::RingAllReduce(ring) = program else {
+                panic!("{program:?}")
+            };
             assert_eq!(ring.part.start, next);
             next += ring.part.count;
         }
@@ -405,21 +483,41 @@ mod tests {
     #[test]
     fn a_root_outside_the_world_and_an_irreducible_type_are_refused() {
         let planner = Planner::new(0, 2, PlanConfig::default());
-        let bad_root = Request { root: 2, ..request(OperationKind::Broadcast, 1) };
-        assert_eq!(planner.plan(&bad_root).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        let bad_type = Request { dtype: Some(DType::Bool), ..request(OperationKind::AllReduce, 1) };
-        assert_eq!(planner.plan(&bad_type).unwrap_err().kind(), ErrorKind::Unsupported);
+        let bad_root = Request {
+            root: 2,
+            ..request(OperationKind::Broadcast, 1)
+        };
+        assert_eq!(
+            planner.plan(&bad_root).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        let bad_type = Request {
+            dtype: Some(DType::Bool),
+            ..request(OperationKind::AllReduce, 1)
+        };
+        assert_eq!(
+            planner.plan(&bad_type).unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
     }
 
     #[test]
     fn an_algorithm_filter_is_obeyed_or_refused() {
-        let config = PlanConfig { algorithms: vec![Algorithm::Ring], ..PlanConfig::default() };
+        let config = PlanConfig {
+            algorithms: vec![Algorithm::Ring],
+            ..PlanConfig::default()
+        };
         let planner = Planner::new(0, 2, config);
         let plan = planner.plan(&request(OperationKind::AllReduce, 1)).unwrap();
         assert_eq!(plan.algorithm(), Algorithm::Ring);
-        let config = PlanConfig { algorithms: vec![Algorithm::DoubleTree], ..PlanConfig::default() };
+        let config = PlanConfig {
+            algorithms: vec![Algorithm::DoubleTree],
+            ..PlanConfig::default()
+        };
         let planner = Planner::new(0, 2, config);
-        let refused = planner.plan(&request(OperationKind::AllReduce, 1)).unwrap_err();
+        let refused = planner
+            .plan(&request(OperationKind::AllReduce, 1))
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidConfiguration);
     }
 }

@@ -95,22 +95,52 @@ impl Settings {
     /// As for [`Settings::from_env`].
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut settings = Self::default();
-        let mut reader = Reader { lookup: &lookup, table: Vec::new() };
+        let mut reader = Reader {
+            lookup: &lookup,
+            table: Vec::new(),
+        };
         let plan = &mut settings.plan;
         // NCCL's buffer holds eight steps.
-        reader.read("COMM_STEP_BYTES", &mut plan.step_bytes, bytes, ToString::to_string)?;
-        if reader.table.last().is_some_and(|setting| setting.source == Source::Default) {
+        reader.read(
+            "COMM_STEP_BYTES",
+            &mut plan.step_bytes,
+            bytes,
+            ToString::to_string,
+        )?;
+        if reader
+            .table
+            .last()
+            .is_some_and(|setting| setting.source == Source::Default)
+        {
             reader.table.pop();
-            reader.read_as("COMM_STEP_BYTES", "NCCL_BUFFSIZE", &mut plan.step_bytes, |text| {
-                Ok((bytes(text)? / 8).next_multiple_of(64))
-            })?;
+            reader.read_as(
+                "COMM_STEP_BYTES",
+                "NCCL_BUFFSIZE",
+                &mut plan.step_bytes,
+                |text| Ok((bytes(text)? / 8).next_multiple_of(64)),
+            )?;
         }
-        reader.read("COMM_CHANNELS", &mut plan.channels, channels, ToString::to_string)?;
-        reader.read("COMM_ONE_SHOT_BYTES", &mut plan.one_shot_bytes, bytes, ToString::to_string)?;
+        reader.read(
+            "COMM_CHANNELS",
+            &mut plan.channels,
+            channels,
+            ToString::to_string,
+        )?;
+        reader.read(
+            "COMM_ONE_SHOT_BYTES",
+            &mut plan.one_shot_bytes,
+            bytes,
+            ToString::to_string,
+        )?;
         reader.read("COMM_ALGO", &mut plan.algorithms, algorithms, |list| {
-            list.iter().map(|algorithm| algorithm.as_str()).collect::<Vec<_>>().join(",")
+            list.iter()
+                .map(|algorithm| algorithm.as_str())
+                .collect::<Vec<_>>()
+                .join(",")
         })?;
-        reader.read("COMM_TRANSPORTS", &mut settings.transports, names, |list| list.join(","))?;
+        reader.read("COMM_TRANSPORTS", &mut settings.transports, names, |list| {
+            list.join(",")
+        })?;
         reader.read(
             "COMM_INIT_TIMEOUT_SECONDS",
             &mut settings.init_timeout,
@@ -126,7 +156,13 @@ impl Settings {
         reader.read(
             "COMM_OPERATION_TIMEOUT_SECONDS",
             &mut settings.operation_timeout,
-            |text| if text == "none" { Ok(None) } else { seconds(text).map(Some) },
+            |text| {
+                if text == "none" {
+                    Ok(None)
+                } else {
+                    seconds(text).map(Some)
+                }
+            },
             |time| time.map_or("none".to_owned(), |time| time.as_secs_f64().to_string()),
         )?;
         settings.table = reader.table;
@@ -142,7 +178,11 @@ impl Settings {
     /// Records that the program set a value.
     pub(crate) fn note_builder(&mut self, name: &'static str, value: String) {
         self.table.retain(|setting| setting.name != name);
-        self.table.push(Setting { name, value, source: Source::Builder });
+        self.table.push(Setting {
+            name,
+            value,
+            source: Source::Builder,
+        });
     }
 }
 
@@ -172,7 +212,11 @@ impl Reader<'_> {
                 break;
             }
         }
-        self.table.push(Setting { name, value: print(value), source });
+        self.table.push(Setting {
+            name,
+            value: print(value),
+            source,
+        });
         Ok(())
     }
 
@@ -189,7 +233,11 @@ impl Reader<'_> {
             *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
             source = Source::Environment(variable.to_owned());
         }
-        self.table.push(Setting { name, value: value.to_string(), source });
+        self.table.push(Setting {
+            name,
+            value: value.to_string(),
+            source,
+        });
         Ok(())
     }
 }
@@ -199,7 +247,8 @@ fn bad(what: &'static str, text: &str) -> Error {
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T> {
-    text.parse().map_err(|_| bad("the value must be a number", text))
+    text.parse()
+        .map_err(|_| bad("the value must be a number", text))
 }
 
 /// A size in bytes: a number, or a number with K, M or G (powers of 1024).
@@ -216,9 +265,12 @@ fn bytes(text: &str) -> Result<usize> {
             (digits, factor)
         }
     };
-    let value: usize =
-        digits.parse().map_err(|_| bad("the value must be a size such as 65536 or 64K", text))?;
-    value.checked_mul(factor).ok_or_else(|| bad("the size is too large", text))
+    let value: usize = digits
+        .parse()
+        .map_err(|_| bad("the value must be a size such as 65536 or 64K", text))?;
+    value
+        .checked_mul(factor)
+        .ok_or_else(|| bad("the size is too large", text))
 }
 
 fn channels(text: &str) -> Result<u32> {
@@ -259,11 +311,16 @@ fn algorithms(text: &str) -> Result<Vec<Algorithm>> {
     if !exclude {
         return Ok(named);
     }
-    Ok(Algorithm::ALL.into_iter().filter(|algorithm| !named.contains(algorithm)).collect())
+    Ok(Algorithm::ALL
+        .into_iter()
+        .filter(|algorithm| !named.contains(algorithm))
+        .collect())
 }
 
 fn list(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -272,12 +329,21 @@ mod tests {
 
     fn with(variables: &[(&str, &str)]) -> Result<Settings> {
         Settings::from_lookup(|name| {
-            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
         })
     }
 
     fn source(settings: &Settings, name: &str) -> Source {
-        settings.table().iter().find(|setting| setting.name == name).unwrap().source.clone()
+        settings
+            .table()
+            .iter()
+            .find(|setting| setting.name == name)
+            .unwrap()
+            .source
+            .clone()
     }
 
     #[test]
@@ -312,7 +378,10 @@ mod tests {
     #[test]
     fn algorithms_can_be_listed_or_excluded() {
         let settings = with(&[("NCCL_ALGO", "ring, Tree")]).unwrap();
-        assert_eq!(settings.plan.algorithms, [Algorithm::Ring, Algorithm::DoubleTree]);
+        assert_eq!(
+            settings.plan.algorithms,
+            [Algorithm::Ring, Algorithm::DoubleTree]
+        );
         let settings = with(&[("COMM_ALGO", "^one_shot")]).unwrap();
         assert!(!settings.plan.algorithms.contains(&Algorithm::OneShot));
         assert!(settings.plan.algorithms.contains(&Algorithm::Ring));

@@ -33,9 +33,15 @@ impl WaitPolicy {
     #[must_use]
     pub const fn for_load(ranks: u32, cpus: u32) -> Self {
         if ranks > cpus {
-            Self { spins: 0, yields: 400 }
+            Self {
+                spins: 0,
+                yields: 400,
+            }
         } else {
-            Self { spins: 2_000, yields: 100 }
+            Self {
+                spins: 2_000,
+                yields: 100,
+            }
         }
     }
 
@@ -118,7 +124,9 @@ pub(crate) fn with_doorbell<T>(
 
 /// The time until `deadline`, at most `limit`; `None` if the deadline has passed.
 pub(crate) fn until(deadline: Option<Instant>, limit: Duration) -> Option<Duration> {
-    let Some(deadline) = deadline else { return Some(limit) };
+    let Some(deadline) = deadline else {
+        return Some(limit);
+    };
     let left = deadline.checked_duration_since(Instant::now())?;
     (!left.is_zero()).then(|| left.min(limit))
 }
@@ -135,7 +143,10 @@ mod tests {
 
     #[test]
     fn a_wait_ends_in_sleep_and_starts_over_when_something_moved() {
-        let mut wait = Wait::new(WaitPolicy { spins: 2, yields: 1 });
+        let mut wait = Wait::new(WaitPolicy {
+            spins: 2,
+            yields: 1,
+        });
         for _ in 0..3 {
             assert_eq!(wait.pause(), Pause::LookAgain);
         }
@@ -146,7 +157,13 @@ mod tests {
 
     #[test]
     fn a_passed_deadline_leaves_no_time() {
-        assert_eq!(until(Some(Instant::now() - Duration::from_secs(1)), Duration::MAX), None);
-        assert_eq!(until(None, Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(
+            until(Some(Instant::now() - Duration::from_secs(1)), Duration::MAX),
+            None
+        );
+        assert_eq!(
+            until(None, Duration::from_secs(1)),
+            Some(Duration::from_secs(1))
+        );
     }
 }

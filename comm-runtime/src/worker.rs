@@ -52,7 +52,10 @@ impl WorkerPool {
     /// The pool that all communicators of this process share.
     pub(crate) fn of_process(doorbells: &Arc<Doorbells>) -> Arc<Self> {
         let mut current = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = current.upgrade().filter(|pool| Arc::ptr_eq(&pool.doorbells, doorbells)) {
+        if let Some(pool) = current
+            .upgrade()
+            .filter(|pool| Arc::ptr_eq(&pool.doorbells, doorbells))
+        {
             return pool;
         }
         let pool = Arc::new(Self::new(Arc::clone(doorbells)));
@@ -61,7 +64,10 @@ impl WorkerPool {
     }
 
     const fn new(doorbells: Arc<Doorbells>) -> Self {
-        Self { doorbells, workers: [const { OnceLock::new() }; WORKERS] }
+        Self {
+            doorbells,
+            workers: [const { OnceLock::new() }; WORKERS],
+        }
     }
 
     /// Has a worker drive a lane until its queue is empty.
@@ -75,16 +81,26 @@ impl WorkerPool {
             LaneKey::Send(peer) => peer as usize * 2 + 1,
             LaneKey::Recv(peer) => peer as usize * 2,
         };
-        let worker = self.workers[place % WORKERS].get_or_init(|| self.start()).as_ref();
+        let worker = self.workers[place % WORKERS]
+            .get_or_init(|| self.start())
+            .as_ref();
         let worker = worker.map_err(Clone::clone)?;
-        worker.inbox.lock().unwrap_or_else(PoisonError::into_inner).lanes.push((core, key));
+        worker
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lanes
+            .push((core, key));
         worker.doorbell.ring();
         Ok(())
     }
 
     fn start(&self) -> Result<Arc<Worker>> {
         let doorbell = self.doorbells.claim()?;
-        let worker = Arc::new(Worker { inbox: Mutex::default(), doorbell });
+        let worker = Arc::new(Worker {
+            inbox: Mutex::default(),
+            doorbell,
+        });
         let runner = Arc::clone(&worker);
         std::thread::Builder::new()
             .name("comm-worker".to_owned())
@@ -97,7 +113,11 @@ impl WorkerPool {
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         for worker in self.workers.iter().filter_map(OnceLock::get).flatten() {
-            worker.inbox.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+            worker
+                .inbox
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .closed = true;
             worker.doorbell.ring();
         }
     }
@@ -131,7 +151,10 @@ impl Worker {
     fn take_inbox(&self, lanes: &mut Vec<(Arc<Core>, LaneKey)>) -> bool {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         for (core, key) in inbox.lanes.drain(..) {
-            if !lanes.iter().any(|(other, held)| *held == key && Arc::ptr_eq(other, &core)) {
+            if !lanes
+                .iter()
+                .any(|(other, held)| *held == key && Arc::ptr_eq(other, &core))
+            {
                 lanes.push((core, key));
             }
         }
@@ -147,7 +170,12 @@ impl Worker {
             sleepers.push(core.abort.sleeper(&self.doorbell));
             may_sleep &= core.arm_queue(*key, &self.doorbell);
         }
-        may_sleep &= self.inbox.lock().unwrap_or_else(PoisonError::into_inner).lanes.is_empty();
+        may_sleep &= self
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lanes
+            .is_empty();
         if may_sleep {
             self.doorbell.wait(ticket, Some(WATCH));
         }
@@ -179,20 +207,28 @@ impl Core {
 
     /// Arms a blocked lane for a worker that is about to sleep; whether it may.
     fn arm_queue(&self, key: LaneKey, doorbell: &Doorbell) -> bool {
-        let Some(lane) = self.lane(key) else { return true };
+        let Some(lane) = self.lane(key) else {
+            return true;
+        };
         // Whoever drives it now kicks this worker when leaving.
-        let Some(mut driving) = lane.try_acquire() else { return true };
+        let Some(mut driving) = lane.try_acquire() else {
+            return true;
+        };
         if self.abort.check().is_err() {
             return false;
         }
-        let Some(mut queued) = driving.current.take() else { return false };
+        let Some(mut queued) = driving.current.take() else {
+            return false;
+        };
         if let Err(error) = self.watch(lane, &mut driving, &mut queued.active, Instant::now()) {
             let error = self.fail_operation(lane, &mut driving, &queued.active, error);
             (queued.complete)(Err(error));
             return false;
         }
         // An end that fails is found out by the next step, so the worker stays awake for it.
-        let may_sleep = self.arm(lane, &mut driving, &queued.active, doorbell).unwrap_or(false);
+        let may_sleep = self
+            .arm(lane, &mut driving, &queued.active, doorbell)
+            .unwrap_or(false);
         driving.current = Some(queued);
         may_sleep
     }

@@ -44,6 +44,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn cargo_test() -> Cargo {
     process::cargo("test")
         .append_flags("RUSTFLAGS", "--cfg comm_loom")
+        // Optimised, since the models run for long, but without the slow last bit.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .args([
             "--release",
             "--package",

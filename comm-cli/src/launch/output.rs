@@ -210,10 +210,14 @@ impl Sink {
     }
 
     fn complain(self, error: Errno) {
+        let name = match self {
+            Self::Stdout => "standard output",
+            Self::Stderr => "standard error",
+        };
         // A reader that has seen enough (`| head`) is no error.
         if error != Errno::PIPE {
             say(format_args!(
-                "cannot write to {self:?}: {error}; closing the workers' pipes to it"
+                "cannot write to {name}: {error}; closing the workers' pipes to it"
             ));
         }
     }

@@ -104,7 +104,7 @@ impl Policy {
             if self.running > 0 {
                 let _ = write!(
                     say,
-                    "; the other {} get {grace:?} to end by themselves",
+                    "; {} other worker(s) may go on for {grace:?}",
                     self.running
                 );
             }
@@ -216,9 +216,12 @@ impl Policy {
     }
 
     /// What ended the job, once more: the first message is far above by the time the other workers
-    /// have printed their errors.
+    /// have printed their errors. Nothing when the user ended it.
     pub(super) fn summary(&self) -> Option<String> {
         let failure = self.failure.as_ref().filter(|failure| !failure.alone)?;
+        if self.asked_to_end.is_some() {
+            return None;
+        }
         Some(format!(
             "{} first; exit code {}",
             failure.what, failure.code

@@ -23,6 +23,8 @@
 mod park;
 #[cfg(all(target_os = "linux", not(comm_loom)))]
 mod shared;
+#[cfg(all(test, not(comm_loom)))]
+mod tests;
 
 use std::fmt;
 use std::time::Duration;

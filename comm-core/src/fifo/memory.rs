@@ -195,6 +195,9 @@ impl FifoMemory {
 
     /// A FIFO in memory that two processes may share.
     ///
+    /// The memory must be zero before the first end is made; other contents lead to
+    /// [`ErrorKind::Protocol`] later.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`] if `base` is not aligned to 128 bytes or `len_bytes` is
@@ -202,10 +205,9 @@ impl FifoMemory {
     ///
     /// # Safety
     ///
-    /// `base` must point to `len_bytes` bytes that stay mapped and writable while `owner` lives,
-    /// and that were zero before the first end of the FIFO was made. Over the lifetime of the
-    /// memory at most one sender and one receiver may be made of it in this process, and this
-    /// process must access it in no other way.
+    /// `base` must point to `len_bytes` bytes that stay mapped and writable while `owner` lives.
+    /// This process must make at most one sender and one receiver of the memory and access it in
+    /// no other way. Other processes may do to its contents whatever they want.
     #[cfg(not(comm_loom))]
     pub unsafe fn from_raw(
         base: NonNull<u8>,

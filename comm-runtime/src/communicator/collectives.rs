@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use comm_core::{
-    DType, Element, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, TensorMut, Tensor, Work,
-    WorkBuilder,
+    DType, Element, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, Tensor, TensorMut,
+    Work, WorkBuilder,
 };
 
 use super::Communicator;
@@ -28,7 +28,13 @@ impl Communicator {
     pub fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
         let request = self.request::<T>(OperationKind::AllReduce, Some(op), 0, buffer.len(), true);
         let output = buffer.as_mut_ptr().cast::<u8>();
-        self.collective(&request, Buffers { input: output.cast_const(), output })
+        self.collective(
+            &request,
+            Buffers {
+                input: output.cast_const(),
+                output,
+            },
+        )
     }
 
     /// Like [`Communicator::all_reduce`], from `input` to `output`, which are equally long.
@@ -46,7 +52,10 @@ impl Communicator {
         let request = self.request::<T>(OperationKind::AllReduce, Some(op), 0, input.len(), false);
         self.collective(
             &request,
-            Buffers { input: input.as_ptr().cast(), output: output.as_mut_ptr().cast() },
+            Buffers {
+                input: input.as_ptr().cast(),
+                output: output.as_mut_ptr().cast(),
+            },
         )
     }
 
@@ -61,7 +70,13 @@ impl Communicator {
     pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: Rank) -> Result<()> {
         let request = self.request::<T>(OperationKind::Broadcast, None, root, buffer.len(), true);
         let output = buffer.as_mut_ptr().cast::<u8>();
-        self.collective(&request, Buffers { input: output.cast_const(), output })
+        self.collective(
+            &request,
+            Buffers {
+                input: output.cast_const(),
+                output,
+            },
+        )
     }
 
     /// Like [`Communicator::broadcast`], from the root's `input` to every rank's `output`.
@@ -84,7 +99,10 @@ impl Communicator {
         let request = self.request::<T>(OperationKind::Broadcast, None, root, output.len(), false);
         self.collective(
             &request,
-            Buffers { input: input.as_ptr().cast(), output: output.as_mut_ptr().cast() },
+            Buffers {
+                input: input.as_ptr().cast(),
+                output: output.as_mut_ptr().cast(),
+            },
         )
     }
 
@@ -95,7 +113,13 @@ impl Communicator {
     /// As for [`Communicator::all_reduce`].
     pub fn barrier(&self) -> Result<()> {
         let dangling = std::ptr::NonNull::<u8>::dangling().as_ptr();
-        self.collective(&BARRIER, Buffers { input: dangling.cast_const(), output: dangling })
+        self.collective(
+            &BARRIER,
+            Buffers {
+                input: dangling.cast_const(),
+                output: dangling,
+            },
+        )
     }
 
     /// Reduces all ranks' tensors; the handle yields the tensor with the result.
@@ -129,9 +153,17 @@ impl Communicator {
     /// [`ErrorKind::Poisoned`] if the communicator has failed.
     pub fn barrier_async(&self) -> Result<Work<()>> {
         let dangling = std::ptr::NonNull::<u8>::dangling().as_ptr();
-        let buffers = Buffers { input: dangling.cast_const(), output: dangling };
+        let buffers = Buffers {
+            input: dangling.cast_const(),
+            output: dangling,
+        };
         let plan = self.core.planner.plan(&BARRIER)?;
-        self.submit_work(LaneKey::Collective, Call::Collective { plan, buffers }, (), |()| ())
+        self.submit_work(
+            LaneKey::Collective,
+            Call::Collective { plan, buffers },
+            (),
+            |()| (),
+        )
     }
 
     /// How a call with these properties is carried out.
@@ -152,13 +184,21 @@ impl Communicator {
         count: usize,
         in_place: bool,
     ) -> Request {
-        Request { kind, dtype: Some(T::DTYPE), op, root, count, in_place }
+        Request {
+            kind,
+            dtype: Some(T::DTYPE),
+            op,
+            root,
+            count,
+            in_place,
+        }
     }
 
     #[inline]
     fn collective(&self, request: &Request, buffers: Buffers) -> Result<()> {
         let plan = self.core.planner.plan(request)?;
-        self.core.run_blocking(LaneKey::Collective, Call::Collective { plan, buffers })
+        self.core
+            .run_blocking(LaneKey::Collective, Call::Collective { plan, buffers })
     }
 
     fn tensor_collective(
@@ -168,7 +208,11 @@ impl Communicator {
         root: Rank,
         mut tensor: TensorMut,
     ) -> Result<Work<TensorMut>> {
-        check_tensor(kind.as_str(), tensor.is_contiguous(), tensor.memory_kind().is_host())?;
+        check_tensor(
+            kind.as_str(),
+            tensor.is_contiguous(),
+            tensor.memory_kind().is_host(),
+        )?;
         let request = Request {
             kind,
             dtype: Some(tensor.dtype()),
@@ -178,9 +222,17 @@ impl Communicator {
             in_place: true,
         };
         let output = tensor.as_mut_ptr();
-        let buffers = Buffers { input: output.cast_const(), output };
+        let buffers = Buffers {
+            input: output.cast_const(),
+            output,
+        };
         let plan = self.core.planner.plan(&request)?;
-        self.submit_work(LaneKey::Collective, Call::Collective { plan, buffers }, tensor, |tensor| tensor)
+        self.submit_work(
+            LaneKey::Collective,
+            Call::Collective { plan, buffers },
+            tensor,
+            |tensor| tensor,
+        )
     }
 
     /// Queues a call. `owned` holds the memory of the call's buffers until the operation is
@@ -196,7 +248,10 @@ impl Communicator {
             .core
             .lane(key)
             .ok_or_else(|| super::no_such_rank(key, self.core.world_size()))?;
-        let driver = Arc::new(LaneDriver { core: Arc::clone(&self.core), key });
+        let driver = Arc::new(LaneDriver {
+            core: Arc::clone(&self.core),
+            key,
+        });
         let (work, completer) = WorkBuilder::new().driver(driver).channel();
         let active = Active::new(call, self.core.deadline());
         self.core.submit(lane, active, move |result| {
@@ -219,10 +274,13 @@ fn equally_long(operation: &'static str, input: usize, output: usize) -> Result<
     if input == output {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::InvalidArgument, "input and output must be equally long")
-        .with("operation", operation)
-        .with("input", input)
-        .with("output", output))
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        "input and output must be equally long",
+    )
+    .with("operation", operation)
+    .with("input", input)
+    .with("output", output))
 }
 
 /// Whether a tensor's memory can be handed to an operation.

@@ -108,11 +108,11 @@ impl Core {
                 self.on_connect_message(from, connect, message.fds);
             }),
             BLOCKED => decode(&message.payload).map(|report| self.on_blocked_report(from, report)),
-            MISMATCH => {
-                decode(&message.payload).map(|query| self.on_mismatch_query(from, &query))
-            }
-            other => Err(Error::new(ErrorKind::Protocol, "unknown kind of control message")
-                .with("kind", other)),
+            MISMATCH => decode(&message.payload).map(|query| self.on_mismatch_query(from, &query)),
+            other => Err(
+                Error::new(ErrorKind::Protocol, "unknown kind of control message")
+                    .with("kind", other),
+            ),
         };
         if let Err(error) = result {
             tracing::warn!(rank = self.rank, from, %error, "control message dropped");
@@ -126,7 +126,10 @@ impl Core {
     }
 
     fn on_leave(&self, rank: Rank) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(rank);
         self.wake_lanes();
     }
 
@@ -138,7 +141,10 @@ impl Core {
 
     /// Whether this rank has said goodbye.
     pub(crate) fn has_left(&self, rank: Rank) -> bool {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&rank)
     }
 
     pub(crate) fn tell_connect(
@@ -147,21 +153,26 @@ impl Core {
         message: &ConnectMessage,
         fds: Vec<OwnedFd>,
     ) -> Result<()> {
-        self.control.send(peer, Message::new(CONNECT, encode(message)?).with_fds(fds))
+        self.control
+            .send(peer, Message::new(CONNECT, encode(message)?).with_fds(fds))
     }
 
     pub(crate) fn tell_blocked(&self, peer: Rank, report: &BlockedReport) -> Result<()> {
-        self.control.send(peer, Message::new(BLOCKED, encode(report)?))
+        self.control
+            .send(peer, Message::new(BLOCKED, encode(report)?))
     }
 
     pub(crate) fn ask_mismatch(&self, peer: Rank, query: &MismatchQuery) -> Result<()> {
-        self.control.send(peer, Message::new(MISMATCH, encode(query)?))
+        self.control
+            .send(peer, Message::new(MISMATCH, encode(query)?))
     }
 
     pub(super) fn tell_failure(&self, error: &Error) {
         // Context is part of what the other ranks have to know.
-        let context: Vec<_> =
-            error.context().map(|(key, value)| format!("{key}={value}")).collect();
+        let context: Vec<_> = error
+            .context()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         let message = if context.is_empty() {
             error.message().to_owned()
         } else {
@@ -181,9 +192,12 @@ impl Core {
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Bytes> {
-    postcard::to_allocvec(value).map(Bytes::from).map_err(|error| {
-        Error::new(ErrorKind::Internal, "a control message cannot be encoded").with_source(error)
-    })
+    postcard::to_allocvec(value)
+        .map(Bytes::from)
+        .map_err(|error| {
+            Error::new(ErrorKind::Internal, "a control message cannot be encoded")
+                .with_source(error)
+        })
 }
 
 fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {

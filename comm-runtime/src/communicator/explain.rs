@@ -52,12 +52,22 @@ impl fmt::Display for Explanation {
         writeln!(f, "rank {} of {}", self.rank, self.peers.len())?;
         let mut hosts: BTreeMap<_, Vec<&PeerInfo>> = BTreeMap::new();
         for peer in &self.peers {
-            hosts.entry((peer.host, peer.host_name.as_str())).or_default().push(peer);
+            hosts
+                .entry((peer.host, peer.host_name.as_str()))
+                .or_default()
+                .push(peer);
         }
         for ((_, name), peers) in hosts {
-            let ranks: Vec<_> =
-                peers.iter().map(|peer| format!("{} (pid {})", peer.rank, peer.pid)).collect();
-            writeln!(f, "host {name}: {} CPU(s), ranks {}", peers[0].cpus, ranks.join(", "))?;
+            let ranks: Vec<_> = peers
+                .iter()
+                .map(|peer| format!("{} (pid {})", peer.rank, peer.pid))
+                .collect();
+            writeln!(
+                f,
+                "host {name}: {} CPU(s), ranks {}",
+                peers[0].cpus,
+                ranks.join(", ")
+            )?;
         }
         for (name, unavailable) in &self.transports {
             match unavailable {
@@ -77,7 +87,11 @@ impl fmt::Display for Explanation {
             }
             writeln!(f)?;
         }
-        writeln!(f, "waits: {} spins, {} yields, then sleeps", self.wait.spins, self.wait.yields)?;
+        writeln!(
+            f,
+            "waits: {} spins, {} yields, then sleeps",
+            self.wait.spins, self.wait.yields
+        )?;
         for setting in &self.settings {
             writeln!(f, "{}={} ({})", setting.name, setting.value, setting.source)?;
         }

@@ -113,7 +113,8 @@ impl CommunicatorBuilder {
     pub fn operation_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.settings.operation_timeout = timeout;
         let text = timeout.map_or("none".to_owned(), |time| time.as_secs_f64().to_string());
-        self.settings.note_builder("COMM_OPERATION_TIMEOUT_SECONDS", text);
+        self.settings
+            .note_builder("COMM_OPERATION_TIMEOUT_SECONDS", text);
         self
     }
 
@@ -121,7 +122,10 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn init_timeout(mut self, timeout: Duration) -> Self {
         self.settings.init_timeout = timeout;
-        self.settings.note_builder("COMM_INIT_TIMEOUT_SECONDS", timeout.as_secs_f64().to_string());
+        self.settings.note_builder(
+            "COMM_INIT_TIMEOUT_SECONDS",
+            timeout.as_secs_f64().to_string(),
+        );
         self
     }
 
@@ -129,14 +133,18 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn step_bytes(mut self, step_bytes: usize) -> Self {
         self.settings.plan.step_bytes = step_bytes;
-        self.settings.note_builder("COMM_STEP_BYTES", step_bytes.to_string());
+        self.settings
+            .note_builder("COMM_STEP_BYTES", step_bytes.to_string());
         self
     }
 
     /// Restricts the algorithms of collectives; equal on all ranks.
     #[must_use]
     pub fn algorithms(mut self, algorithms: Vec<comm_core::Algorithm>) -> Self {
-        let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.as_str()).collect();
+        let names: Vec<_> = algorithms
+            .iter()
+            .map(|algorithm| algorithm.as_str())
+            .collect();
         self.settings.note_builder("COMM_ALGO", names.join(","));
         self.settings.plan.algorithms = algorithms;
         self
@@ -146,14 +154,16 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn channels(mut self, channels: u32) -> Self {
         self.settings.plan.channels = channels;
-        self.settings.note_builder("COMM_CHANNELS", channels.to_string());
+        self.settings
+            .note_builder("COMM_CHANNELS", channels.to_string());
         self
     }
 
     /// Restricts the transports to these names, tried in this order.
     #[must_use]
     pub fn only_transports(mut self, names: Vec<String>) -> Self {
-        self.settings.note_builder("COMM_TRANSPORTS", names.join(","));
+        self.settings
+            .note_builder("COMM_TRANSPORTS", names.join(","));
         self.settings.transports = names;
         self
     }
@@ -181,25 +191,32 @@ impl CommunicatorBuilder {
     /// [`ControlPlane::join`] otherwise. An error on one rank is an error on all that can be
     /// reached.
     pub fn build(mut self) -> Result<Communicator> {
-        let missing = |what: &'static str| {
-            Error::new(ErrorKind::InvalidConfiguration, what)
-        };
-        let rank = self.rank.ok_or_else(|| missing("set rank and world size, or start the program by a launcher"))?;
-        let world_size = self.world_size.ok_or_else(|| missing("set the world size"))?;
-        let rendezvous = self.rendezvous.take().ok_or_else(|| {
-            missing("set a rendezvous, for instance COMM_RENDEZVOUS=host:port")
+        let missing = |what: &'static str| Error::new(ErrorKind::InvalidConfiguration, what);
+        let rank = self.rank.ok_or_else(|| {
+            missing("set rank and world size, or start the program by a launcher")
         })?;
+        let world_size = self
+            .world_size
+            .ok_or_else(|| missing("set the world size"))?;
+        let rendezvous = self
+            .rendezvous
+            .take()
+            .ok_or_else(|| missing("set a rendezvous, for instance COMM_RENDEZVOUS=host:port"))?;
         FifoLayout::new(self.settings.plan.step_bytes)?;
         let order = self.order()?;
         let fork = ForkGuard::new()?;
         let process = Process::acquire(&self.process)?;
-        let context = TransportContext { doorbells: Arc::clone(process.doorbells()) };
+        let context = TransportContext {
+            doorbells: Arc::clone(process.doorbells()),
+        };
         let (transports, transport_table) = self.make_transports(&order, &context);
 
         let mut facts = PeerInfo::new(rank, process.host(), process.id());
         facts.settings = self.shared_settings();
         for transport in &transports {
-            facts.transports.insert(transport.name().to_owned(), transport.facts()?);
+            facts
+                .transports
+                .insert(transport.name().to_owned(), transport.facts()?);
         }
         let deadline = Instant::now() + self.settings.init_timeout;
         let options = JoinOptions::new(rank, world_size, rendezvous)
@@ -207,16 +224,24 @@ impl CommunicatorBuilder {
             .secret(self.secret.clone())
             .insecure(self.insecure);
         let handler = Arc::new(Handler::default());
-        let (control, peers) =
-            ControlPlane::join(Arc::clone(&process), options, facts, Arc::clone(&handler) as _)?;
+        let (control, peers) = ControlPlane::join(
+            Arc::clone(&process),
+            options,
+            facts,
+            Arc::clone(&handler) as _,
+        )?;
         same_settings(&peers)?;
 
-        let own = peers.get(rank as usize).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "the facts of this rank are missing")
-        })?;
+        let own = peers
+            .get(rank as usize)
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "the facts of this rank are missing"))?;
         let policy = WaitPolicy::from_facts(own, &peers);
         let doorbells = Arc::clone(process.doorbells());
-        let lanes = || (0..world_size).map(|_| OnceLock::new()).collect::<Box<[OnceLock<Lane>]>>();
+        let lanes = || {
+            (0..world_size)
+                .map(|_| OnceLock::new())
+                .collect::<Box<[OnceLock<Lane>]>>()
+        };
         let core = Arc::new(Core {
             rank,
             abort: AbortState::new(Arc::clone(&doorbells)),
@@ -244,13 +269,22 @@ impl CommunicatorBuilder {
         let _ = core.this.set(Arc::downgrade(&core));
         core.note_user();
         handler.attach(&core);
-        let leave = Arc::new(LeaveOnDrop { core: Arc::clone(&core) });
-        Ok(Communicator { core, _leave: leave })
+        let leave = Arc::new(LeaveOnDrop {
+            core: Arc::clone(&core),
+        });
+        Ok(Communicator {
+            core,
+            _leave: leave,
+        })
     }
 
     /// Names of the transports to be used, in order.
     fn order(&self) -> Result<Vec<String>> {
-        let registered: Vec<_> = self.transports.iter().map(|(name, _)| name.clone()).collect();
+        let registered: Vec<_> = self
+            .transports
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
         if self.settings.transports.is_empty() {
             return Ok(registered);
         }
@@ -261,7 +295,11 @@ impl CommunicatorBuilder {
                     format!(
                         "transport '{name}' is not compiled in or registered; there is {}. Enable \
                          the Cargo feature of that name, or choose another one",
-                        if registered.is_empty() { "none".to_owned() } else { registered.join(", ") }
+                        if registered.is_empty() {
+                            "none".to_owned()
+                        } else {
+                            registered.join(", ")
+                        }
                     ),
                 ));
             }
@@ -317,7 +355,9 @@ impl CommunicatorBuilder {
 
 /// Whether all ranks have equal settings; all ranks come to the same answer.
 fn same_settings(peers: &[PeerInfo]) -> Result<()> {
-    let Some(first) = peers.first() else { return Ok(()) };
+    let Some(first) = peers.first() else {
+        return Ok(());
+    };
     for peer in peers {
         for (name, value) in &first.settings {
             let other = peer.settings.get(name).map_or("(unset)", String::as_str);

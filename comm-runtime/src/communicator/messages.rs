@@ -32,7 +32,8 @@ impl Communicator {
             && let Some(mut driving) = lane.try_acquire_idle()
         {
             // SAFETY: elements are plain data without padding, so all their bytes are initialised.
-            let bytes = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), len_bytes) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), len_bytes) };
             let signature = message_signature(driving.next_sequence, T::DTYPE, buffer.len());
             // An error is met and treated by the general path.
             if self.core.is_open()
@@ -48,7 +49,10 @@ impl Communicator {
             drop(driving);
         }
         let input = buffer.as_ptr().cast::<u8>();
-        let buffers = Buffers { input, output: std::ptr::null_mut() };
+        let buffers = Buffers {
+            input,
+            output: std::ptr::null_mut(),
+        };
         self.message::<T>(peer, true, buffer.len(), buffers)
     }
 
@@ -83,7 +87,10 @@ impl Communicator {
             drop(driving);
         }
         let output = buffer.as_mut_ptr().cast::<u8>();
-        let buffers = Buffers { input: std::ptr::null(), output };
+        let buffers = Buffers {
+            input: std::ptr::null(),
+            output,
+        };
         self.message::<T>(peer, false, buffer.len(), buffers)
     }
 
@@ -125,8 +132,15 @@ impl Communicator {
         count: usize,
         buffers: Buffers,
     ) -> Result<()> {
-        let message = Message { peer, sends, dtype: T::DTYPE, count, buffers };
-        self.core.run_blocking(lane_of(&message), Call::Message(message))
+        let message = Message {
+            peer,
+            sends,
+            dtype: T::DTYPE,
+            count,
+            buffers,
+        };
+        self.core
+            .run_blocking(lane_of(&message), Call::Message(message))
     }
 
     /// Sends a tensor; the handle is done when the tensor's memory is reusable.
@@ -140,12 +154,30 @@ impl Communicator {
     /// is not contiguous host memory, [`ErrorKind::Poisoned`](comm_core::ErrorKind) if the
     /// communicator has failed; what goes wrong later is the handle's result.
     pub fn send_async(&self, tensor: &Tensor, peer: Rank) -> Result<Work<()>> {
-        check_tensor("send", tensor.is_contiguous(), tensor.memory_kind().is_host())?;
+        check_tensor(
+            "send",
+            tensor.is_contiguous(),
+            tensor.memory_kind().is_host(),
+        )?;
         let (dtype, count, input) = readable(tensor);
-        let buffers = Buffers { input, output: std::ptr::null_mut() };
-        let message = Message { peer, sends: true, dtype, count, buffers };
+        let buffers = Buffers {
+            input,
+            output: std::ptr::null_mut(),
+        };
+        let message = Message {
+            peer,
+            sends: true,
+            dtype,
+            count,
+            buffers,
+        };
         // The clone keeps the memory alive; nobody can write to a shared tensor.
-        self.submit_work(lane_of(&message), Call::Message(message), tensor.clone(), drop)
+        self.submit_work(
+            lane_of(&message),
+            Call::Message(message),
+            tensor.clone(),
+            drop,
+        )
     }
 
     /// Receives the next message from `peer` into a tensor; the handle yields the tensor.
@@ -154,15 +186,36 @@ impl Communicator {
     ///
     /// As for [`Communicator::send_async`].
     pub fn recv_async(&self, mut tensor: TensorMut, peer: Rank) -> Result<Work<TensorMut>> {
-        check_tensor("recv", tensor.is_contiguous(), tensor.memory_kind().is_host())?;
-        let buffers = Buffers { input: std::ptr::null(), output: tensor.as_mut_ptr() };
+        check_tensor(
+            "recv",
+            tensor.is_contiguous(),
+            tensor.memory_kind().is_host(),
+        )?;
+        let buffers = Buffers {
+            input: std::ptr::null(),
+            output: tensor.as_mut_ptr(),
+        };
         let (dtype, count) = (tensor.dtype(), tensor.element_count());
-        let message = Message { peer, sends: false, dtype, count, buffers };
-        self.submit_work(lane_of(&message), Call::Message(message), tensor, |tensor| tensor)
+        let message = Message {
+            peer,
+            sends: false,
+            dtype,
+            count,
+            buffers,
+        };
+        self.submit_work(
+            lane_of(&message),
+            Call::Message(message),
+            tensor,
+            |tensor| tensor,
+        )
     }
 }
 
 const fn lane_of(message: &Message) -> LaneKey {
-    if message.sends { LaneKey::Send(message.peer) } else { LaneKey::Recv(message.peer) }
+    if message.sends {
+        LaneKey::Send(message.peer)
+    } else {
+        LaneKey::Recv(message.peer)
+    }
 }
-

@@ -35,8 +35,8 @@ use crate::abort::AbortState;
 use crate::call::{Active, Call};
 use crate::control::{ControlPlane, Process};
 use crate::drive::LaneDriver;
-use crate::fork::ForkGuard;
 use crate::edge::connect::Connector;
+use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey, Queued};
 use crate::plan::Planner;
 use crate::settings::Setting;
@@ -108,7 +108,11 @@ impl Users {
 
     #[cold]
     fn note_other(&self, current: u64) {
-        if self.first.compare_exchange(0, current, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if self
+            .first
+            .compare_exchange(0, current, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
             self.several.store(true, Ordering::Relaxed);
         }
     }
@@ -155,7 +159,9 @@ impl Core {
     #[inline]
     pub(crate) fn run_blocking(&self, key: LaneKey, call: Call) -> Result<()> {
         self.users.note();
-        let lane = self.lane(key).ok_or_else(|| no_such_rank(key, self.world_size()))?;
+        let lane = self
+            .lane(key)
+            .ok_or_else(|| no_such_rank(key, self.world_size()))?;
         let active = Active::new(call, self.deadline());
         match lane.try_acquire_idle() {
             Some(driving) => {
@@ -171,7 +177,10 @@ impl Core {
         // The borrowed buffers stay valid: `wait` returns when the operation is complete.
         let (work, completer) = comm_core::Work::channel();
         self.submit(lane, active, move |result| completer.complete(result))?;
-        let driver = self.this().map(|core| LaneDriver { core, key: lane.key });
+        let driver = self.this().map(|core| LaneDriver {
+            core,
+            key: lane.key,
+        });
         while !work.is_done() {
             let mut drove = false;
             if let Some(driver) = &driver {
@@ -194,13 +203,17 @@ impl Core {
     ) -> Result<()> {
         self.users.note();
         self.check_usable()?;
-        lane.submit(Queued { active, complete: Box::new(complete) });
+        lane.submit(Queued {
+            active,
+            complete: Box::new(complete),
+        });
         self.kick_worker(lane.key);
         Ok(())
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.operation_timeout.map(|timeout| Instant::now() + timeout)
+        self.operation_timeout
+            .map(|timeout| Instant::now() + timeout)
     }
 
     /// Whether the inlined paths may be taken.
@@ -255,7 +268,10 @@ impl Core {
     pub(crate) fn warn_of_circle(&self, text: String) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.insert(text.clone()) {
-            tracing::warn!(rank = self.rank, "{text}; it may resolve if another thread helps");
+            tracing::warn!(
+                rank = self.rank,
+                "{text}; it may resolve if another thread helps"
+            );
         }
     }
 }
@@ -286,7 +302,10 @@ impl Drop for LeaveOnDrop {
         if std::thread::panicking() {
             self.core.fail(Error::new(
                 ErrorKind::PeerDied,
-                format!("rank {} panicked and dropped its communicator", self.core.rank),
+                format!(
+                    "rank {} panicked and dropped its communicator",
+                    self.core.rank
+                ),
             ));
         }
         self.core.leave_plane();

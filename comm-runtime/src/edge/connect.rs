@@ -32,8 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use comm_core::fifo::{FifoLayout, FifoMemory};
 use comm_core::doorbell::RingTarget;
+use comm_core::fifo::{FifoLayout, FifoMemory};
 use comm_core::{
     ConnInfo, ConnectHandle, ConnectionIndex, Edge, Error, ErrorKind, Rank, Result, Transport,
     Verdict,
@@ -168,7 +168,11 @@ impl Core {
             ),
             Call::Message(message) => {
                 let peer = std::slice::from_ref(&message.peer);
-                if message.sends { (peer, &[], 1) } else { (&[], peer, 1) }
+                if message.sends {
+                    (peer, &[], 1)
+                } else {
+                    (&[], peer, 1)
+                }
             }
         };
         // Mark.
@@ -183,8 +187,9 @@ impl Core {
                     }
                 }
             }
-            complete &=
-                receives_from.iter().all(|peer| state.ends.recv_from(*peer, channel).is_some());
+            complete &= receives_from
+                .iter()
+                .all(|peer| state.ends.recv_from(*peer, channel).is_some());
         }
         // Set up all that is marked.
         for (peer, mark) in connect_send {
@@ -249,7 +254,11 @@ impl Core {
             send
         });
         if let Some(lane) = self.lane(key) {
-            let mail = Mail::Send { peer: self.rank, channel, end };
+            let mail = Mail::Send {
+                peer: self.rank,
+                channel,
+                end,
+            };
             lane.deliver(mail, self.process.doorbells());
         }
     }
@@ -301,15 +310,20 @@ impl Core {
                 Err(error) => {
                     tracing::info!(%edge, transport = %name, %error, "transport failed to connect");
                     let reason = error.to_string();
-                    let withdraw = ConnectMessage::Withdraw { id, reason: reason.clone() };
+                    let withdraw = ConnectMessage::Withdraw {
+                        id,
+                        reason: reason.clone(),
+                    };
                     // A peer that is gone needs no withdrawal.
                     let _ = self.tell_connect(peer, &withdraw, Vec::new());
                     passed_over.push((name, reason));
                 }
             }
         }
-        let reasons: Vec<_> =
-            passed_over.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+        let reasons: Vec<_> = passed_over
+            .iter()
+            .map(|(name, reason)| format!("{name}: {reason}"))
+            .collect();
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
@@ -347,9 +361,10 @@ impl Core {
         });
         self.tell_connect(peer, &request, handle.fds)?;
         let remote = match next(&mut replies, deadline).await? {
-            (ConnectMessage::Accept { handle, .. }, fds) => {
-                ConnectHandle { bytes: Bytes::from(handle), fds }
-            }
+            (ConnectMessage::Accept { handle, .. }, fds) => ConnectHandle {
+                bytes: Bytes::from(handle),
+                fds,
+            },
             (ConnectMessage::Refuse { reason, .. }, _) => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -373,7 +388,13 @@ impl Core {
         };
         match verdict {
             (ConnectMessage::Result { result: Ok(()), .. }, _) => Ok(end),
-            (ConnectMessage::Result { result: Err(reason), .. }, _) => Err(Error::new(
+            (
+                ConnectMessage::Result {
+                    result: Err(reason),
+                    ..
+                },
+                _,
+            ) => Err(Error::new(
                 ErrorKind::Unavailable,
                 format!("rank {peer} could not prove the edge: {reason}"),
             )),
@@ -392,7 +413,10 @@ impl Core {
             ConnectMessage::Request(request) => {
                 let Some(core) = self.this() else { return };
                 let (sender, news) = mpsc::unbounded_channel();
-                self.connector.lock().answered.insert((from, request.id), sender);
+                self.connector
+                    .lock()
+                    .answered
+                    .insert((from, request.id), sender);
                 self.process.spawn(async move {
                     let id = request.id;
                     core.answer(from, request, fds, news).await;
@@ -465,7 +489,9 @@ impl Core {
         deadline: Instant,
         accepted: &mut bool,
     ) -> Result<RecvEnd> {
-        let edge = self.edge(from, self.rank, request.index)?.on_channel(request.channel);
+        let edge = self
+            .edge(from, self.rank, request.index)?
+            .on_channel(request.channel);
         if request.step_bytes != edge.step_bytes as u64 {
             return Err(Error::new(
                 ErrorKind::InvalidConfiguration,
@@ -480,18 +506,27 @@ impl Core {
             .iter()
             .find(|transport| transport.name() == request.transport)
             .ok_or_else(|| {
-                Error::new(ErrorKind::Unavailable, "the transport is not registered here")
-                    .with("transport", &request.transport)
+                Error::new(
+                    ErrorKind::Unavailable,
+                    "the transport is not registered here",
+                )
+                .with("transport", &request.transport)
             })?;
         if let Some(reason) = candidate(transport.as_ref(), &edge) {
             return Err(Error::new(ErrorKind::Unavailable, reason));
         }
         let mut setup = transport.setup_recv(&edge, deadline).await?;
         let handle = setup.handle()?;
-        let accept = ConnectMessage::Accept { id: request.id, handle: handle.bytes.to_vec() };
+        let accept = ConnectMessage::Accept {
+            id: request.id,
+            handle: handle.bytes.to_vec(),
+        };
         self.tell_connect(from, &accept, handle.fds)?;
         *accepted = true;
-        let remote = ConnectHandle { bytes: Bytes::from(request.handle.clone()), fds };
+        let remote = ConnectHandle {
+            bytes: Bytes::from(request.handle.clone()),
+            fds,
+        };
         let conn = setup.connect(remote, deadline).await?;
         let mut end = RecvEnd::new(self.rank, from, transport.name(), conn)?;
         prove::receive_proof(&mut end, request.id, edge.step_bytes, deadline).await?;
@@ -505,7 +540,12 @@ impl Core {
                     .with("rank", rank)
             })
         };
-        Ok(Edge::new(peer(sender)?, peer(receiver)?, index, self.planner.config().step_bytes))
+        Ok(Edge::new(
+            peer(sender)?,
+            peer(receiver)?,
+            index,
+            self.planner.config().step_bytes,
+        ))
     }
 
     const fn receiving_lane(&self, from: Rank, index: ConnectionIndex) -> LaneKey {
@@ -545,9 +585,15 @@ async fn next(replies: &mut mpsc::UnboundedReceiver<Reply>, deadline: Instant) -
 }
 
 fn no_answer() -> Error {
-    Error::new(ErrorKind::Timeout, "the receiving rank did not answer before the deadline")
+    Error::new(
+        ErrorKind::Timeout,
+        "the receiving rank did not answer before the deadline",
+    )
 }
 
 fn unexpected(message: &ConnectMessage) -> Error {
-    Error::new(ErrorKind::Protocol, format!("unexpected answer to a connection request: {message:?}"))
+    Error::new(
+        ErrorKind::Protocol,
+        format!("unexpected answer to a connection request: {message:?}"),
+    )
 }

@@ -25,7 +25,11 @@ pub(crate) struct Identity {
 impl Identity {
     #[inline]
     pub(crate) const fn new(signature: Signature) -> Self {
-        Self { signature, hash: signature.hash(), packed: signature.pack() }
+        Self {
+            signature,
+            hash: signature.hash(),
+            packed: signature.pack(),
+        }
     }
 }
 
@@ -59,7 +63,11 @@ impl SendEnd {
             ConnInfo::MessageSend(message) => SendKind::Message(message),
             other => return Err(wrong_end(transport, "sending", &other)),
         };
-        Ok(Self { peer, transport: transport.to_owned(), kind })
+        Ok(Self {
+            peer,
+            transport: transport.to_owned(),
+            kind,
+        })
     }
 
     /// The FIFO, if the edge is one; for the inlined path of small messages.
@@ -76,7 +84,11 @@ impl SendEnd {
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> Result<Option<Outgoing>> {
         match &mut self.kind {
             SendKind::Memory(fifo) => Ok(fifo.try_slot()?.map(|slot| {
-                if bytes <= SMALL_BYTES { Outgoing::Small } else { Outgoing::Slot(slot) }
+                if bytes <= SMALL_BYTES {
+                    Outgoing::Small
+                } else {
+                    Outgoing::Slot(slot)
+                }
             })),
             SendKind::Message(message) => {
                 if let Some(slot) = message.try_slot()? {
@@ -95,13 +107,24 @@ impl SendEnd {
             SendKind::Memory(fifo) => fifo.try_send_small(data, identity.hash)?,
             SendKind::Message(_) => false,
         };
-        if published { Ok(()) } else { Err(Error::new(ErrorKind::Internal, "a reserved step had no credit")) }
+        if published {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Internal,
+                "a reserved step had no credit",
+            ))
+        }
     }
 
     /// Publishes the slot that [`SendEnd::try_reserve`] handed out.
     #[inline]
     pub(crate) fn publish(&mut self, bytes: usize, identity: &Identity) -> Result<()> {
-        let header = StepHeader { bytes, signature_hash: identity.hash, signature: identity.packed };
+        let header = StepHeader {
+            bytes,
+            signature_hash: identity.hash,
+            signature: identity.packed,
+        };
         match &mut self.kind {
             SendKind::Memory(fifo) => fifo.publish(header),
             SendKind::Message(message) => message.publish(header),
@@ -181,7 +204,11 @@ impl RecvEnd {
     ///
     /// [`ErrorKind::Mismatch`] if another operation sent it.
     #[inline]
-    pub(crate) fn try_take(&mut self, identity: &Identity, bytes: usize) -> Result<Option<*const u8>> {
+    pub(crate) fn try_take(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+    ) -> Result<Option<*const u8>> {
         let step = match &mut self.kind {
             RecvKind::Memory(fifo) => match fifo.try_step()? {
                 None => return Ok(None),

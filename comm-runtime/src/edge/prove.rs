@@ -67,7 +67,10 @@ fn try_send(end: &mut SendEnd, page: &[u8], seed: u64) -> Result<bool> {
             end.publish(page.len(), &identity(seed, page.len()))?;
             Ok(true)
         }
-        Some(_) => Err(Error::new(ErrorKind::Internal, "a proof needs a whole slot")),
+        Some(_) => Err(Error::new(
+            ErrorKind::Internal,
+            "a proof needs a whole slot",
+        )),
     }
 }
 
@@ -110,7 +113,10 @@ fn try_receive(end: &mut RecvEnd, len_bytes: usize, seed: u64) -> Result<Option<
 
 async fn rest(deadline: Instant) -> Result<()> {
     if Instant::now() >= deadline {
-        return Err(Error::new(ErrorKind::Timeout, "no page crossed the edge before the deadline"));
+        return Err(Error::new(
+            ErrorKind::Timeout,
+            "no page crossed the edge before the deadline",
+        ));
     }
     tokio::time::sleep(REST).await;
     Ok(())

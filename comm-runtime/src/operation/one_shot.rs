@@ -36,7 +36,15 @@ unsafe impl Send for OneShotReduce {}
 impl OneShotReduce {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
         let payloads = vec![std::ptr::null(); plan.world_size as usize];
-        Self { plan, identity, buffers, done: 0, sent: 0, payloads, arrived: 0 }
+        Self {
+            plan,
+            identity,
+            buffers,
+            done: 0,
+            sent: 0,
+            payloads,
+            arrived: 0,
+        }
     }
 
     fn chunk(&self) -> usize {
@@ -65,7 +73,9 @@ impl OneShotReduce {
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
         let plan = Arc::clone(&self.plan);
-        let Some((_, resolved)) = plan.channels().next() else { return Ok(true) };
+        let Some((_, resolved)) = plan.channels().next() else {
+            return Ok(true);
+        };
         // SAFETY: `done` is at most the plan's count, which is the length of the input.
         let from = unsafe { self.buffers.input.add(self.done * self.plan.element_bytes) };
         while let Some(index) = resolved.send.get(self.sent) {
@@ -92,7 +102,9 @@ impl OneShotReduce {
     fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
         let plan = Arc::clone(&self.plan);
-        let Some((_, resolved)) = plan.channels().next() else { return Ok(true) };
+        let Some((_, resolved)) = plan.channels().next() else {
+            return Ok(true);
+        };
         if self.arrived < resolved.recv.len() {
             for index in &resolved.recv {
                 let end = &mut ends.recv[*index];
@@ -134,7 +146,9 @@ impl OneShotReduce {
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
-        let Some((_, resolved)) = self.plan.channels().next() else { return };
+        let Some((_, resolved)) = self.plan.channels().next() else {
+            return;
+        };
         if let Some(index) = resolved.send.get(self.sent) {
             visit(BlockedOn::Credit(*index));
         }

@@ -210,7 +210,11 @@ pub(crate) struct FanOut {
 
 impl FanOut {
     const fn per_chunk(&self) -> usize {
-        if self.receives { 1 } else { self.receivers + self.copies as usize }
+        if self.receives {
+            1
+        } else {
+            self.receivers + self.copies as usize
+        }
     }
 
     fn len(&self) -> usize {
@@ -221,7 +225,12 @@ impl FanOut {
         let (offset, count) = self.part.chunk(index / self.per_chunk());
         let step = index % self.per_chunk();
         if self.receives {
-            return Primitive { count, receive: Some(0), target: Some(offset), ..Primitive::default() };
+            return Primitive {
+                count,
+                receive: Some(0),
+                target: Some(offset),
+                ..Primitive::default()
+            };
         }
         Primitive {
             count,
@@ -248,9 +257,15 @@ impl Dissemination {
     fn primitive(&self, index: usize) -> Primitive {
         let round = index / 2;
         if index.is_multiple_of(2) {
-            Primitive { send: Some(round), ..Primitive::default() }
+            Primitive {
+                send: Some(round),
+                ..Primitive::default()
+            }
         } else {
-            Primitive { receive: Some(round), ..Primitive::default() }
+            Primitive {
+                receive: Some(round),
+                ..Primitive::default()
+            }
         }
     }
 }

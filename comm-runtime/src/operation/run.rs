@@ -29,8 +29,19 @@ struct Cursor {
 
 impl ProgramRun {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
-        let cursors = vec![Cursor { next: 0, blocked_on: None }; plan.channels.len()];
-        Self { plan, identity, buffers, cursors }
+        let cursors = vec![
+            Cursor {
+                next: 0,
+                blocked_on: None
+            };
+            plan.channels.len()
+        ];
+        Self {
+            plan,
+            identity,
+            buffers,
+            cursors,
+        }
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
@@ -76,7 +87,10 @@ impl ProgramRun {
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
-        self.cursors.iter().filter_map(|cursor| cursor.blocked_on).for_each(visit);
+        self.cursors
+            .iter()
+            .filter_map(|cursor| cursor.blocked_on)
+            .for_each(visit);
     }
 }
 
@@ -120,7 +134,9 @@ fn carry_out(
     let data = Data {
         received: incoming.map(|(_, payload)| payload),
         // SAFETY: programs stay within the plan's count, which is the length of the buffers.
-        source: primitive.source.map(|offset| unsafe { buffers.input.add(offset * plan.element_bytes) }),
+        source: primitive
+            .source
+            .map(|offset| unsafe { buffers.input.add(offset * plan.element_bytes) }),
         target: primitive
             .target
             // SAFETY: as above.
@@ -154,7 +170,9 @@ struct Data {
 impl Data {
     fn compute(&self, primitive: &Primitive, plan: &Plan) {
         let bytes = primitive.count * plan.element_bytes;
-        let Some(first) = self.target.or(self.sent) else { return };
+        let Some(first) = self.target.or(self.sent) else {
+            return;
+        };
         let (from, reduced_with) = match (self.received, self.source) {
             (Some(received), Some(source)) if primitive.combine => (source, Some(received)),
             (Some(received), _) => (received, None),

@@ -26,7 +26,13 @@ impl SendRun {
         len_bytes: usize,
         step_bytes: usize,
     ) -> Self {
-        Self { identity, buffers, len_bytes, step_bytes, sent_bytes: 0 }
+        Self {
+            identity,
+            buffers,
+            len_bytes,
+            step_bytes,
+            sent_bytes: 0,
+        }
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
@@ -34,7 +40,9 @@ impl SendRun {
         let mut budget = budget_bytes;
         loop {
             let bytes = (self.len_bytes - self.sent_bytes).min(self.step_bytes);
-            let Some(outgoing) = end.try_reserve(bytes)? else { return Ok(Progress::Blocked) };
+            let Some(outgoing) = end.try_reserve(bytes)? else {
+                return Ok(Progress::Blocked);
+            };
             // SAFETY: `sent_bytes` is at most the length of the buffer.
             let from = unsafe { self.buffers.input.add(self.sent_bytes) };
             match outgoing {
@@ -79,7 +87,13 @@ impl RecvRun {
         len_bytes: usize,
         step_bytes: usize,
     ) -> Self {
-        Self { identity, buffers, len_bytes, step_bytes, received_bytes: 0 }
+        Self {
+            identity,
+            buffers,
+            len_bytes,
+            step_bytes,
+            received_bytes: 0,
+        }
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {

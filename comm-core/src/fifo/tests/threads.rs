@@ -29,7 +29,7 @@ fn send(sender: &mut FifoSender, bell: &Doorbell, step: u64, bytes: usize) -> Re
         if arm && sender.arm(bell)? == Armed::WillRing {
             return Ok(None);
         }
-        Ok(try_send(sender, &data, step % 2 == 0, step as u32)?.then_some(()))
+        Ok(try_send(sender, &data, step.is_multiple_of(2), step as u32)?.then_some(()))
     })
 }
 

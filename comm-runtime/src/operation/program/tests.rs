@@ -22,8 +22,14 @@ fn play(players: &mut [Player]) {
         for rank in 0..players.len() {
             moved |= step(&mut players[rank], rank, &mut edges);
         }
-        if players.iter().all(|player| player.next == player.program.len()) {
-            assert!(edges.values().all(VecDeque::is_empty), "steps were left over");
+        if players
+            .iter()
+            .all(|player| player.next == player.program.len())
+        {
+            assert!(
+                edges.values().all(VecDeque::is_empty),
+                "steps were left over"
+            );
             return;
         }
         assert!(moved, "the programs wait for each other");
@@ -47,12 +53,18 @@ fn step(
     }
     let received = match primitive.receive {
         None => None,
-        Some(edge) => match edges.entry((player.receives_from[edge], rank)).or_default().pop_front() {
+        Some(edge) => match edges
+            .entry((player.receives_from[edge], rank))
+            .or_default()
+            .pop_front()
+        {
             None => return false,
             step => step,
         },
     };
-    let source = primitive.source.map(|offset| player.input[offset..offset + primitive.count].to_vec());
+    let source = primitive
+        .source
+        .map(|offset| player.input[offset..offset + primitive.count].to_vec());
     let value = match (received, source) {
         (Some(received), Some(source)) => {
             assert!(primitive.combine);
@@ -66,14 +78,19 @@ fn step(
         player.output[offset..offset + primitive.count].copy_from_slice(&value);
     }
     if let Some(edge) = primitive.send {
-        edges.entry((rank, player.sends_to[edge])).or_default().push_back(value);
+        edges
+            .entry((rank, player.sends_to[edge]))
+            .or_default()
+            .push_back(value);
     }
     player.next += 1;
     true
 }
 
 fn input(rank: usize, count: usize) -> Vec<i64> {
-    (0..count).map(|index| (rank * 1000 + index) as i64).collect()
+    (0..count)
+        .map(|index| (rank * 1000 + index) as i64)
+        .collect()
 }
 
 #[test]
@@ -86,7 +103,11 @@ fn ring_all_reduce_sums_every_element_once_on_every_rank() {
                         program: Program::RingAllReduce(RingAllReduce {
                             size,
                             position,
-                            part: Part { start: 0, count, chunk },
+                            part: Part {
+                                start: 0,
+                                count,
+                                chunk,
+                            },
                         }),
                         sends_to: vec![(position + 1) % size],
                         receives_from: vec![(position + size - 1) % size],
@@ -112,12 +133,22 @@ fn every_finished_chunk_of_a_ring_is_finished_by_exactly_one_rank() {
     let (size, count, chunk) = (5, 333, 16);
     let mut finished = vec![0; count];
     for position in 0..size {
-        let program = RingAllReduce { size, position, part: Part { start: 0, count, chunk } };
+        let program = RingAllReduce {
+            size,
+            position,
+            part: Part {
+                start: 0,
+                count,
+                chunk,
+            },
+        };
         for index in 0..program.len() {
             let primitive = program.primitive(index);
             if primitive.finish {
                 let offset = primitive.target.unwrap();
-                finished[offset..offset + primitive.count].iter_mut().for_each(|n| *n += 1);
+                finished[offset..offset + primitive.count]
+                    .iter_mut()
+                    .for_each(|n| *n += 1);
             }
         }
     }
@@ -129,7 +160,11 @@ fn a_chain_and_a_fan_out_give_everybody_the_roots_buffer() {
     for size in 2..=6 {
         for root in 0..size {
             for count in [0, 1, 10, 33] {
-                let part = Part { start: 0, count, chunk: 4 };
+                let part = Part {
+                    start: 0,
+                    count,
+                    chunk: 4,
+                };
                 let chain = |rank: usize| {
                     let place = (rank + size - root) % size;
                     let program = Program::Chain(Chain {
@@ -138,7 +173,11 @@ fn a_chain_and_a_fan_out_give_everybody_the_roots_buffer() {
                         copies: true,
                         part,
                     });
-                    (program, vec![(rank + 1) % size], vec![(rank + size - 1) % size])
+                    (
+                        program,
+                        vec![(rank + 1) % size],
+                        vec![(rank + size - 1) % size],
+                    )
                 };
                 let fan_out = |rank: usize| {
                     let is_root = rank == root;
@@ -148,7 +187,11 @@ fn a_chain_and_a_fan_out_give_everybody_the_roots_buffer() {
                         copies: true,
                         part,
                     });
-                    (program, (0..size).filter(|peer| *peer != root).collect(), vec![root])
+                    (
+                        program,
+                        (0..size).filter(|peer| *peer != root).collect(),
+                        vec![root],
+                    )
                 };
                 let algorithms: [&dyn Fn(usize) -> (Program, Vec<usize>, Vec<usize>); 2] =
                     [&chain, &fan_out];
@@ -167,7 +210,11 @@ fn a_chain_and_a_fan_out_give_everybody_the_roots_buffer() {
                         })
                         .collect();
                     play(&mut players);
-                    assert!(players.iter().all(|player| player.output == input(root, count)));
+                    assert!(
+                        players
+                            .iter()
+                            .all(|player| player.output == input(root, count))
+                    );
                 }
             }
         }
@@ -179,19 +226,24 @@ fn nobody_leaves_a_barrier_before_everybody_came() {
     for size in 2..=9_usize {
         let rounds = size.next_power_of_two().trailing_zeros() as usize;
         // What each rank knows of the others travels with every step.
-        let mut known: Vec<Vec<bool>> =
-            (0..size).map(|rank| (0..size).map(|other| other == rank).collect()).collect();
+        let mut known: Vec<Vec<bool>> = (0..size)
+            .map(|rank| (0..size).map(|other| other == rank).collect())
+            .collect();
         for round in 0..rounds {
             let before = known.clone();
             for (rank, known) in known.iter_mut().enumerate() {
                 let from = (rank + size - (1 << round) % size) % size;
-                known.iter_mut().zip(&before[from]).for_each(|(know, heard)| *know |= heard);
+                known
+                    .iter_mut()
+                    .zip(&before[from])
+                    .for_each(|(know, heard)| *know |= heard);
             }
         }
         assert!(known.iter().flatten().all(|know| *know), "{size} ranks");
         let program = Dissemination { rounds };
-        let kinds: Vec<_> =
-            (0..program.len()).map(|index| program.primitive(index).send.is_some()).collect();
+        let kinds: Vec<_> = (0..program.len())
+            .map(|index| program.primitive(index).send.is_some())
+            .collect();
         assert_eq!(kinds.len(), 2 * rounds);
         assert!(kinds.chunks(2).all(|pair| pair == [true, false]));
     }
