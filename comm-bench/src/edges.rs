@@ -26,7 +26,11 @@ pub struct EdgeUse {
 pub(crate) fn of(comm: &Communicator) -> Vec<EdgeUse> {
     let sending = comm.explain().edges.into_iter().filter(|edge| edge.sends);
     sending
-        .map(|edge| EdgeUse { transport: edge.transport, from: comm.rank(), to: edge.peer })
+        .map(|edge| EdgeUse {
+            transport: edge.transport,
+            from: comm.rank(),
+            to: edge.peer,
+        })
         .collect()
 }
 
@@ -64,23 +68,36 @@ pub(crate) fn transports(edges: &[EdgeUse]) -> String {
 /// How many edges each transport carries and, if they are few, between which ranks:
 /// `shm 2 (0>1 1>0)`.
 pub(crate) fn summary(edges: &[EdgeUse]) -> String {
-    let mut by_transport: BTreeMap<&str, (usize, BTreeSet<(u32, u32)>)> = BTreeMap::new();
+    #[derive(Default)]
+    struct Carried {
+        edges: usize,
+        pairs: BTreeSet<(u32, u32)>,
+    }
+    let mut by_transport: BTreeMap<&str, Carried> = BTreeMap::new();
     for edge in edges {
-        let (count, pairs) = by_transport.entry(&edge.transport).or_default();
-        *count += 1;
-        pairs.insert((edge.from, edge.to));
+        let carried = by_transport.entry(&edge.transport).or_default();
+        carried.edges += 1;
+        carried.pairs.insert((edge.from, edge.to));
     }
     if by_transport.is_empty() {
         return "none".to_owned();
     }
-    let listed = by_transport.values().map(|(_, pairs)| pairs.len()).sum::<usize>() <= LISTED_PAIRS;
+    let pairs: usize = by_transport
+        .values()
+        .map(|carried| carried.pairs.len())
+        .sum();
     let groups: Vec<String> = by_transport
         .into_iter()
-        .map(|(transport, (count, pairs))| {
-            if !listed {
+        .map(|(transport, carried)| {
+            let count = carried.edges;
+            if pairs > LISTED_PAIRS {
                 return format!("{transport} {count}");
             }
-            let pairs: Vec<_> = pairs.into_iter().map(|(from, to)| format!("{from}>{to}")).collect();
+            let pairs: Vec<_> = carried
+                .pairs
+                .into_iter()
+                .map(|(from, to)| format!("{from}>{to}"))
+                .collect();
             format!("{transport} {count} ({})", pairs.join(" "))
         })
         .collect();
@@ -92,12 +109,19 @@ mod tests {
     use super::*;
 
     fn edge(transport: &str, from: u32, to: u32) -> EdgeUse {
-        EdgeUse { transport: transport.to_owned(), from, to }
+        EdgeUse {
+            transport: transport.to_owned(),
+            from,
+            to,
+        }
     }
 
     #[test]
     fn a_row_names_the_transports_between_ranks() {
-        assert_eq!(transports(&[edge("shm", 0, 1), edge("self", 0, 0), edge("net", 0, 2)]), "net+shm");
+        assert_eq!(
+            transports(&[edge("shm", 0, 1), edge("self", 0, 0), edge("net", 0, 2)]),
+            "net+shm"
+        );
         assert_eq!(transports(&[edge("self", 0, 0)]), "self");
         assert_eq!(transports(&[]), "none");
     }
@@ -110,13 +134,20 @@ mod tests {
 
     #[test]
     fn several_channels_between_two_ranks_are_counted() {
-        assert_eq!(summary(&[edge("shm", 0, 1), edge("shm", 0, 1)]), "shm 2 (0>1)");
+        assert_eq!(
+            summary(&[edge("shm", 0, 1), edge("shm", 0, 1)]),
+            "shm 2 (0>1)"
+        );
     }
 
     #[test]
     fn many_edges_are_counted_only() {
         let edges: Vec<_> = (0..8)
-            .flat_map(|from| (0..8).filter(move |to| *to != from).map(move |to| edge("shm", from, to)))
+            .flat_map(|from| {
+                (0..8)
+                    .filter(move |to| *to != from)
+                    .map(move |to| edge("shm", from, to))
+            })
             .collect();
         assert_eq!(summary(&edges), "shm 56");
         assert_eq!(summary(&[]), "none");

@@ -99,13 +99,7 @@ integers!(i8, u8, i32, u32, i64, u64);
 const SCALING_RANKS: u32 = 8;
 
 /// The operand of a rank for a float type that holds all integers up to `integers`, as an `f64`.
-fn float_operand(
-    op: Option<ReduceOp>,
-    integers: u64,
-    ranks: u32,
-    rank: u32,
-    random: u64,
-) -> f64 {
+fn float_operand(op: Option<ReduceOp>, integers: u64, ranks: u32, rank: u32, random: u64) -> f64 {
     // From -limit to limit, so that any partial sum of integers stays an integer that is exact.
     let within = |limit: u64| (random % (2 * limit + 1)) as f64 - limit as f64;
     match op {
@@ -116,7 +110,11 @@ fn float_operand(
         },
         Some(ReduceOp::Prod) => {
             let sign = if random & 1 == 0 { 1.0 } else { -1.0 };
-            let scale = if rank < SCALING_RANKS { (random >> 1) % 3 } else { 0 };
+            let scale = if rank < SCALING_RANKS {
+                (random >> 1) % 3
+            } else {
+                0
+            };
             sign * [1.0, 2.0, 0.5][scale as usize]
         }
         _ => within(integers.min(1000)),
@@ -176,7 +174,9 @@ mod tests {
     use crate::pattern::random;
 
     fn operands<T: Number>(op: ReduceOp, ranks: u32, element: u64) -> Vec<T> {
-        (0..ranks).map(|rank| T::operand(Some(op), ranks, rank, random(rank, element, 3))).collect()
+        (0..ranks)
+            .map(|rank| T::operand(Some(op), ranks, rank, random(rank, element, 3)))
+            .collect()
     }
 
     /// Sums and products in every rotation and in reverse agree bit by bit with the expected value.
@@ -221,7 +221,10 @@ mod tests {
                 let expected = f32::reduce(ReduceOp::Avg, &values);
                 for result in [sum / f32::from(ranks), sum * (1.0 / f32::from(ranks))] {
                     let op = Some(ReduceOp::Avg);
-                    assert!(result.is_right(expected, op, ranks.into()), "{result} {expected}");
+                    assert!(
+                        result.is_right(expected, op, ranks.into()),
+                        "{result} {expected}"
+                    );
                 }
                 let values = operands::<bf16>(ReduceOp::Avg, ranks.into(), element);
                 let sum: f32 = values.iter().map(|value| value.to_f32()).sum();
@@ -236,7 +239,10 @@ mod tests {
     fn an_average_that_is_off_by_more_is_wrong() {
         let op = Some(ReduceOp::Avg);
         assert!(!1.000_001_f32.is_right(1.0, op, 3));
-        assert!(!f32::from_bits(1.0_f32.to_bits() + 1).is_right(1.0, op, 4), "exact by 4 ranks");
+        assert!(
+            !f32::from_bits(1.0_f32.to_bits() + 1).is_right(1.0, op, 4),
+            "exact by 4 ranks"
+        );
         assert!(!f32::NAN.is_right(1.0, op, 3));
         assert!(!4_i32.is_right(3, op, 3));
     }
@@ -250,7 +256,10 @@ mod tests {
     #[test]
     fn minimum_and_maximum_are_one_of_the_operands() {
         assert_eq!(i8::reduce(ReduceOp::Min, &[3, -4, 5]), -4);
-        assert_eq!(f16::reduce(ReduceOp::Max, &[f16::from_f32(-2.0), f16::ONE]), f16::ONE);
+        assert_eq!(
+            f16::reduce(ReduceOp::Max, &[f16::from_f32(-2.0), f16::ONE]),
+            f16::ONE
+        );
     }
 
     #[test]

@@ -30,7 +30,9 @@ impl<T: Number> Pattern<T> {
         count: usize,
     ) -> Self {
         let operand = |element| T::operand(op, ranks, rank, random(rank, element, round));
-        Self { block: elements(count).map(operand).collect() }
+        Self {
+            block: elements(count).map(operand).collect(),
+        }
     }
 
     /// The reduction of what all ranks contribute.
@@ -43,12 +45,16 @@ impl<T: Number> Pattern<T> {
             operands.extend(all);
             T::reduce(op, &operands)
         };
-        Self { block: elements(count).map(&mut reduce).collect() }
+        Self {
+            block: elements(count).map(&mut reduce).collect(),
+        }
     }
 
     /// A pattern of which no element can be taken for that of this one.
     pub(crate) fn spoiled(&self) -> Self {
-        Self { block: self.block.iter().map(|element| element.spoiled()).collect() }
+        Self {
+            block: self.block.iter().map(|element| element.spoiled()).collect(),
+        }
     }
 
     /// Writes the pattern over a buffer.
@@ -66,7 +72,9 @@ impl<T: Number> Pattern<T> {
                 return 0;
             }
             let pairs = part.iter().zip(expected);
-            pairs.filter(|(result, expected)| !result.is_right(**expected, op, ranks)).count()
+            pairs
+                .filter(|(result, expected)| !result.is_right(**expected, op, ranks))
+                .count()
         });
         wrong.map(|count| count as u64).sum()
     }
@@ -108,7 +116,11 @@ mod tests {
             .map(|rank| filled(&Pattern::of_rank(Some(op), 3, rank, 7, COUNT)))
             .collect();
         let mut sum: Vec<i32> = (0..COUNT)
-            .map(|i| ranks.iter().fold(0, |sum, rank| i32::wrapping_add(sum, rank[i])))
+            .map(|i| {
+                ranks
+                    .iter()
+                    .fold(0, |sum, rank| i32::wrapping_add(sum, rank[i]))
+            })
             .collect();
         let expected = Pattern::reduced(op, 3, 7, COUNT);
         assert_eq!(expected.count_wrong(&sum, Some(op), 3), 0);

@@ -74,7 +74,9 @@ mod by_name {
         T: FromStr<Err: Display>,
         D: Deserializer<'de>,
     {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 
     pub(super) mod option {
@@ -90,13 +92,16 @@ mod by_name {
             }
         }
 
-        pub(in super::super) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+        pub(in super::super) fn deserialize<'de, T, D>(
+            deserializer: D,
+        ) -> Result<Option<T>, D::Error>
         where
             T: FromStr<Err: Display>,
             D: Deserializer<'de>,
         {
             let name = Option::<String>::deserialize(deserializer)?;
-            name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+            name.map(|name| name.parse().map_err(D::Error::custom))
+                .transpose()
         }
     }
 }
@@ -114,7 +119,11 @@ pub(crate) mod tests {
             dtype: DType::Bf16,
             redop: Some(ReduceOp::Avg),
             in_place,
-            time_us: TimeUs { p50: 250.0, p99: 312.5, min: 240.25 },
+            time_us: TimeUs {
+                p50: 250.0,
+                p99: 312.5,
+                min: 240.25,
+            },
             algbw_gbps: 4.1943,
             busbw_gbps: 6.2915,
             wrong: Some(0),
@@ -137,16 +146,30 @@ pub(crate) mod tests {
 
     #[test]
     fn what_does_not_apply_is_null() {
-        let unchecked = Row { op: Operation::Broadcast, redop: None, wrong: None, ..row(true) };
+        let unchecked = Row {
+            op: Operation::Broadcast,
+            redop: None,
+            wrong: None,
+            ..row(true)
+        };
         let json = serde_json::to_string(&unchecked).unwrap();
-        assert!(json.contains(r#""redop":null"#) && json.contains(r#""wrong":null"#), "{json}");
+        assert!(
+            json.contains(r#""redop":null"#) && json.contains(r#""wrong":null"#),
+            "{json}"
+        );
         assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), unchecked);
     }
 
     #[test]
     fn bandwidths_are_in_gigabytes_per_second() {
-        assert_eq!(Row::bandwidths(Operation::Pingpong, 2, 1_000_000, 100.0), (10.0, 10.0));
-        assert_eq!(Row::bandwidths(Operation::AllReduce, 4, 1_000_000, 100.0), (10.0, 15.0));
+        assert_eq!(
+            Row::bandwidths(Operation::Pingpong, 2, 1_000_000, 100.0),
+            (10.0, 10.0)
+        );
+        assert_eq!(
+            Row::bandwidths(Operation::AllReduce, 4, 1_000_000, 100.0),
+            (10.0, 15.0)
+        );
         assert_eq!(Row::bandwidths(Operation::Init, 2, 8, 100.0), (0.0, 0.0));
         assert_eq!(Row::bandwidths(Operation::Pingpong, 2, 8, 0.0), (0.0, 0.0));
     }

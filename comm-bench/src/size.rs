@@ -6,7 +6,12 @@ use std::str::FromStr;
 use comm_api::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const UNITS: [(&str, u64); 4] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
 
 /// A number of bytes, written as a plain number or with K, M or G (powers of 1024).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,14 +22,20 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self> {
         let upper = text.trim().to_ascii_uppercase();
-        let plain = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+        let plain = upper
+            .strip_suffix("IB")
+            .or_else(|| upper.strip_suffix('B'))
+            .unwrap_or(&upper);
         let (digits, shift) = match plain.as_bytes().last() {
             Some(b'K') => (&plain[..plain.len() - 1], 10),
             Some(b'M') => (&plain[..plain.len() - 1], 20),
             Some(b'G') => (&plain[..plain.len() - 1], 30),
             _ => (plain, 0),
         };
-        let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+        let bytes = digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|number| number.checked_mul(1 << shift));
         bytes.map(Self).ok_or_else(|| {
             let message = "not a size; write bytes as 512, 64K, 8M or 1G";
             Error::new(ErrorKind::InvalidArgument, message).with("value", text)
@@ -34,8 +45,10 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, unit) =
-            UNITS.into_iter().find(|(_, unit)| self.0 >= *unit && self.0 % unit == 0).unwrap_or(("B", 1));
+        let (name, unit) = UNITS
+            .into_iter()
+            .find(|(_, unit)| self.0 != 0 && self.0.is_multiple_of(*unit))
+            .unwrap_or(("B", 1));
         write!(f, "{} {name}", self.0 / unit)
     }
 }
@@ -86,8 +99,10 @@ impl Sweep {
         }
         sizes.push(self.max.0);
         let whole = |bytes: u64| bytes.div_ceil(element_bytes as u64);
-        let mut counts: Vec<usize> =
-            sizes.into_iter().filter_map(|bytes| whole(bytes).try_into().ok()).collect();
+        let mut counts: Vec<usize> = sizes
+            .into_iter()
+            .filter_map(|bytes| whole(bytes).try_into().ok())
+            .collect();
         counts.dedup();
         counts
     }
@@ -103,7 +118,11 @@ mod tests {
     use super::*;
 
     fn sweep(min: u64, max: u64, factor: u64) -> Sweep {
-        Sweep { min: Size(min), max: Size(max), factor }
+        Sweep {
+            min: Size(min),
+            max: Size(max),
+            factor,
+        }
     }
 
     #[test]
@@ -133,8 +152,13 @@ mod tests {
 
     #[test]
     fn sizes_are_printed_in_the_largest_whole_unit() {
-        for (bytes, text) in [(0, "0 B"), (8, "8 B"), (1000, "1000 B"), (4096, "4 KiB"), (3 << 20, "3 MiB")]
-        {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (8, "8 B"),
+            (1000, "1000 B"),
+            (4096, "4 KiB"),
+            (3 << 20, "3 MiB"),
+        ] {
             assert_eq!(Size(bytes).to_string(), text);
         }
     }
@@ -156,8 +180,20 @@ mod tests {
     #[test]
     fn senseless_sweeps_are_refused() {
         assert!(sweep(8, 64, 2).validate().is_ok());
-        assert!(sweep(8, 64, 1).validate().unwrap_err().to_string().contains("at least 2"));
-        assert!(sweep(65, 64, 2).validate().unwrap_err().to_string().contains("max_bytes=64"));
+        assert!(
+            sweep(8, 64, 1)
+                .validate()
+                .unwrap_err()
+                .to_string()
+                .contains("at least 2")
+        );
+        assert!(
+            sweep(65, 64, 2)
+                .validate()
+                .unwrap_err()
+                .to_string()
+                .contains("max_bytes=64")
+        );
     }
 
     #[test]

@@ -58,13 +58,34 @@ mod tests {
     #[test]
     fn times_are_per_call_whatever_the_order_of_batches() {
         let time = TimeUs::of_batches(&[30_000, 20_000, 40_000], 10, 1.0);
-        assert_eq!(time, TimeUs { p50: 3.0, p99: 4.0, min: 2.0 });
+        assert_eq!(
+            time,
+            TimeUs {
+                p50: 3.0,
+                p99: 4.0,
+                min: 2.0
+            }
+        );
         let half = TimeUs::of_batches(&[30_000, 20_000, 40_000], 10, 0.5);
-        assert_eq!(half, TimeUs { p50: 1.5, p99: 2.0, min: 1.0 });
+        assert_eq!(
+            half,
+            TimeUs {
+                p50: 1.5,
+                p99: 2.0,
+                min: 1.0
+            }
+        );
     }
 
     #[test]
     fn without_batches_there_is_no_time() {
-        assert_eq!(TimeUs::of_batches(&[], 0, 1.0), TimeUs { p50: 0.0, p99: 0.0, min: 0.0 });
+        assert_eq!(
+            TimeUs::of_batches(&[], 0, 1.0),
+            TimeUs {
+                p50: 0.0,
+                p99: 0.0,
+                min: 0.0
+            }
+        );
     }
 }

@@ -75,5 +75,8 @@ pub(super) fn route<T: Number>(
         count: case.count,
         in_place: case.in_place,
     })?;
-    Ok(Route { algorithm: plan.algorithm().to_string(), channels: plan.channel_count() })
+    Ok(Route {
+        algorithm: plan.algorithm().to_string(),
+        channels: plan.channel_count(),
+    })
 }

@@ -106,5 +106,8 @@ fn route(comm: &Communicator) -> Result<Route> {
         count: COUNT,
         in_place: true,
     })?;
-    Ok(Route { algorithm: plan.algorithm().to_string(), channels: plan.channel_count() })
+    Ok(Route {
+        algorithm: plan.algorithm().to_string(),
+        channels: plan.channel_count(),
+    })
 }

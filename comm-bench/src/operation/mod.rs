@@ -43,8 +43,13 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order in which they are measured by default.
-    pub const ALL: [Self; 5] =
-        [Self::AllReduce, Self::Broadcast, Self::Pingpong, Self::Bandwidth, Self::Init];
+    pub const ALL: [Self; 5] = [
+        Self::AllReduce,
+        Self::Broadcast,
+        Self::Pingpong,
+        Self::Bandwidth,
+        Self::Init,
+    ];
 
     /// The name as printed and as accepted by [`Operation::from_str`](std::str::FromStr).
     #[must_use]
@@ -133,11 +138,17 @@ impl std::str::FromStr for Operation {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|operation| operation.as_str() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|operation| operation.as_str()).collect();
-            let message = format!("unknown operation; use one of {} or all", names.join(", "));
-            Error::new(ErrorKind::InvalidArgument, message).with("op", name)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|operation| operation.as_str() == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::ALL
+                    .iter()
+                    .map(|operation| operation.as_str())
+                    .collect();
+                let message = format!("unknown operation; use one of {} or all", names.join(", "));
+                Error::new(ErrorKind::InvalidArgument, message).with("op", name)
+            })
     }
 }
 
@@ -239,7 +250,10 @@ impl<T: Number> Buffers<T> {
         Ok(Self {
             input: TensorMut::zeros(T::DTYPE, &[largest_count])?,
             output: TensorMut::zeros(T::DTYPE, &[largest_count])?,
-            case: Case { count: 0, in_place: false },
+            case: Case {
+                count: 0,
+                in_place: false,
+            },
             element: std::marker::PhantomData,
         })
     }
@@ -280,7 +294,10 @@ mod tests {
             assert_eq!(operation.as_str().parse::<Operation>().unwrap(), operation);
         }
         let error = "allreduce".parse::<Operation>().unwrap_err().to_string();
-        assert!(error.contains("all_reduce") && error.contains("pingpong"), "{error}");
+        assert!(
+            error.contains("all_reduce") && error.contains("pingpong"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -69,5 +69,8 @@ impl<T: Number> Calls for Pingpong<'_, T> {
 
 /// The route of every message.
 pub(super) fn direct() -> Route {
-    Route { algorithm: Algorithm::Direct.to_string(), channels: 1 }
+    Route {
+        algorithm: Algorithm::Direct.to_string(),
+        channels: 1,
+    }
 }
