@@ -59,6 +59,13 @@ impl Printer {
             is_first: true,
         })
     }
+
+    /// Goes on where another printer stopped: without the lines above the first table.
+    #[must_use]
+    pub fn continuing(mut self) -> Self {
+        self.is_first = false;
+        self
+    }
 }
 
 impl<O: Write, E: Write> Printer<O, E> {

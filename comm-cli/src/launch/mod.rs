@@ -9,7 +9,8 @@
 //!   `COMM_SECRET`. Standard input is empty.
 //! * **Output**: each line of a worker's standard output and standard error appears on the same
 //!   stream of the launcher, whole, after `[rank] `. A last line without a line break is printed
-//!   too. When nobody reads the launcher's stream any more, the workers see the same.
+//!   too, and a line that is drawn over and over by carriage returns each time that it is. When
+//!   nobody reads the launcher's stream any more, the workers see the same.
 //! * **Failure**: the first worker that exits with a code other than 0 or is killed ends the job.
 //!   It is named at once. The others get `--grace` to end by themselves with their own errors, then
 //!   SIGTERM, 3 seconds later SIGKILL.
