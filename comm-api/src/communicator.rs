@@ -87,7 +87,10 @@ impl Builder {
     pub fn from_settings() -> Result<Self> {
         debug::install_from_env()?;
         let inner = CommunicatorBuilder::new().settings(Settings::from_env()?);
-        Ok(Self { inner: transports::register(inner)?, process: ProcessOptions::new() })
+        Ok(Self {
+            inner: transports::register(inner)?,
+            process: ProcessOptions::new(),
+        })
     }
 
     /// Sets this rank's number and the number of ranks.

@@ -22,13 +22,18 @@ fn all_name(errors: &[Error], kinds: &[ErrorKind], names: &[&str]) {
 fn different_collectives_are_reported_with_both_sides() {
     let errors = with_ranks(2, |comm| {
         if comm.rank() == 0 {
-            comm.all_reduce(&mut [1_f32; 10], ReduceOp::Sum).unwrap_err()
+            comm.all_reduce(&mut [1_f32; 10], ReduceOp::Sum)
+                .unwrap_err()
         } else {
             comm.broadcast(&mut [1_f32; 10], 0).unwrap_err()
         }
     })
     .unwrap();
-    all_name(&errors, &[ErrorKind::Mismatch], &["all_reduce", "broadcast", "rank 0", "rank 1"]);
+    all_name(
+        &errors,
+        &[ErrorKind::Mismatch],
+        &["all_reduce", "broadcast", "rank 0", "rank 1"],
+    );
 }
 
 #[test]
@@ -44,7 +49,11 @@ fn collectives_whose_edges_never_meet_are_reported_too() {
         }
     })
     .unwrap();
-    all_name(&errors, &[ErrorKind::Mismatch, ErrorKind::Poisoned], &["all_reduce", "broadcast"]);
+    all_name(
+        &errors,
+        &[ErrorKind::Mismatch, ErrorKind::Poisoned],
+        &["all_reduce", "broadcast"],
+    );
 }
 
 #[test]
@@ -52,11 +61,16 @@ fn different_counts_of_a_small_and_of_a_large_collective_are_reported() {
     for base in [3, 100_000] {
         let errors = with_ranks(2, move |comm| {
             let count = base + comm.rank() as usize;
-            comm.all_reduce(&mut vec![1_i64; count], ReduceOp::Sum).unwrap_err()
+            comm.all_reduce(&mut vec![1_i64; count], ReduceOp::Sum)
+                .unwrap_err()
         })
         .unwrap();
         let (first, second) = (base.to_string(), (base + 1).to_string());
-        all_name(&errors, &[ErrorKind::Mismatch], &[&first, &second, "rank 0", "rank 1"]);
+        all_name(
+            &errors,
+            &[ErrorKind::Mismatch],
+            &[&first, &second, "rank 0", "rank 1"],
+        );
     }
 }
 
@@ -67,7 +81,8 @@ fn a_collective_against_a_receive_is_a_circle_and_ends() {
     // this checks the warning's counterpart: the deadline names what was waited for.
     let errors = on_every_rank(comms, |comm| {
         if comm.rank() == 0 {
-            comm.all_reduce(&mut [1_f32], ReduceOp::Sum).and_then(|()| comm.barrier())
+            comm.all_reduce(&mut [1_f32], ReduceOp::Sum)
+                .and_then(|()| comm.barrier())
         } else {
             std::thread::sleep(Duration::from_millis(200));
             comm.abort();
@@ -75,7 +90,11 @@ fn a_collective_against_a_receive_is_a_circle_and_ends() {
         }
         .unwrap_err()
     });
-    all_name(&errors, &[ErrorKind::Aborted, ErrorKind::Poisoned], &["rank 1 called abort()"]);
+    all_name(
+        &errors,
+        &[ErrorKind::Aborted, ErrorKind::Poisoned],
+        &["rank 1 called abort()"],
+    );
 }
 
 #[test]
@@ -134,7 +153,10 @@ fn after_a_failure_every_call_repeats_the_first_cause() {
         for result in later {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Poisoned);
-            assert!(error.to_string().contains("rank 0 called abort()"), "{error}");
+            assert!(
+                error.to_string().contains("rank 0 called abort()"),
+                "{error}"
+            );
         }
         assert_eq!(comm.failure().unwrap().kind(), ErrorKind::Aborted);
     })
@@ -179,7 +201,10 @@ fn settings_that_must_agree_and_do_not_are_an_error_on_every_rank() {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
     let text = error.to_string();
-    assert!(text.contains("COMM_STEP_BYTES") && text.contains("8192"), "{text}");
+    assert!(
+        text.contains("COMM_STEP_BYTES") && text.contains("8192"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -206,7 +231,10 @@ fn a_rank_blocked_in_recv_costs_no_cpu() {
             let before = cpu_time();
             comm.recv(&mut [0_u8], 1).unwrap();
             let used = cpu_time() - before;
-            assert!(used < Duration::from_millis(100), "blocked for 3 s and used {used:?}");
+            assert!(
+                used < Duration::from_millis(100),
+                "blocked for 3 s and used {used:?}"
+            );
         }
     })
     .unwrap();

@@ -28,7 +28,11 @@ pub(crate) fn on_every_rank<T: Send + 'static>(
     }
     drop(sender);
     let mut results: Vec<_> = (0..ranks)
-        .map(|_| receiver.recv_timeout(WATCHDOG).expect("a rank panicked or is stuck"))
+        .map(|_| {
+            receiver
+                .recv_timeout(WATCHDOG)
+                .expect("a rank panicked or is stuck")
+        })
         .collect();
     results.sort_by_key(|(rank, _)| *rank);
     results.into_iter().map(|(_, result)| result).collect()

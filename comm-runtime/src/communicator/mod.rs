@@ -24,7 +24,7 @@ mod messages;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
 
@@ -162,7 +162,7 @@ impl Core {
         let lane = self
             .lane(key)
             .ok_or_else(|| no_such_rank(key, self.world_size()))?;
-        let active = Active::new(call, self.deadline());
+        let active = Active::new(call, self.operation_timeout);
         match lane.try_acquire_idle() {
             Some(driving) => {
                 self.check_usable()?;
@@ -209,11 +209,6 @@ impl Core {
         });
         self.kick_worker(lane.key);
         Ok(())
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.operation_timeout
-            .map(|timeout| Instant::now() + timeout)
     }
 
     /// Whether the inlined paths may be taken.

@@ -17,7 +17,9 @@ pub(crate) struct ProgramRun {
     plan: Arc<Plan>,
     identity: Identity,
     buffers: Buffers,
-    cursors: Vec<Cursor>,
+    first: Cursor,
+    /// Channels after the first one; usually none, so that nothing is allocated.
+    others: Vec<Cursor>,
 }
 
 /// How far one channel has come.
@@ -46,11 +48,15 @@ impl ProgramRun {
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
+        let mut moved_at_all = false;
         loop {
             let mut moved = false;
             let mut done = true;
             for (channel, (program, resolved)) in self.plan.channels().enumerate() {
-                let cursor = &mut self.cursors[channel];
+                let cursor = match channel {
+                    0 => &mut self.first,
+                    other => &mut self.others[other - 1],
+                };
                 while cursor.next < program.len() {
                     let primitive = program.primitive(cursor.next);
                     let bytes = primitive.count * self.plan.element_bytes;
@@ -81,8 +87,13 @@ impl ProgramRun {
                 return Ok(Progress::Moved);
             }
             if !moved {
-                return Ok(Progress::Blocked);
+                return Ok(if moved_at_all {
+                    Progress::Moved
+                } else {
+                    Progress::Blocked
+                });
             }
+            moved_at_all = true;
         }
     }
 

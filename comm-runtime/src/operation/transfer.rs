@@ -9,6 +9,15 @@ use super::{Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing};
 use crate::kernels;
 
+/// Blocked, or moved if part of the budget was spent.
+const fn stopped(left_bytes: usize, budget_bytes: usize) -> Progress {
+    if left_bytes == budget_bytes {
+        Progress::Blocked
+    } else {
+        Progress::Moved
+    }
+}
+
 /// The sending half of a message.
 #[derive(Debug)]
 pub(crate) struct SendRun {
@@ -102,7 +111,7 @@ impl RecvRun {
         loop {
             let bytes = (self.len_bytes - self.received_bytes).min(self.step_bytes);
             let Some(payload) = end.try_take(&self.identity, bytes)? else {
-                return Ok(Progress::Blocked);
+                return Ok(stopped(budget, budget_bytes));
             };
             // SAFETY: `received_bytes` is at most the length of the buffer.
             let to = unsafe { self.buffers.output.add(self.received_bytes) };
