@@ -72,6 +72,7 @@ impl Active {
         Self {
             call,
             timeout,
+            first_look: None,
             identity: None,
             operation: None,
             blocked_since: None,
