@@ -22,10 +22,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::core::Core;
 use super::hello::{self, HandshakeFailure, Purpose, RejectReason};
 use super::listener::HANDSHAKE_LIMIT;
 use super::liveness;
-use super::process::Core;
 use super::secret::Admission;
 
 /// Head start of one address over the next.
@@ -105,7 +105,7 @@ fn order(
 }
 
 /// Tries the addresses until one works; otherwise what went wrong on each.
-async fn try_all(
+pub(crate) async fn try_all(
     core: &Arc<Core>,
     addresses: &[SocketAddr],
     purpose: &Purpose,
@@ -137,7 +137,7 @@ async fn try_all(
 }
 
 /// One connection with its handshake, up to but without the final `Open`.
-pub(crate) async fn attempt(
+async fn attempt(
     core: &Core,
     address: SocketAddr,
     purpose: Purpose,
@@ -159,7 +159,7 @@ pub(crate) async fn attempt(
 }
 
 /// Whether nobody listens on the port.
-pub(crate) fn is_refusal(failure: &HandshakeFailure) -> bool {
+fn is_refusal(failure: &HandshakeFailure) -> bool {
     let source = std::error::Error::source(&failure.error);
     source
         .and_then(|source| source.downcast_ref::<io::Error>())
@@ -167,7 +167,7 @@ pub(crate) fn is_refusal(failure: &HandshakeFailure) -> bool {
 }
 
 /// One failure for all addresses: a reason that a listener gave counts most.
-fn summary(failures: BTreeMap<SocketAddr, HandshakeFailure>) -> HandshakeFailure {
+pub(crate) fn summary(failures: BTreeMap<SocketAddr, HandshakeFailure>) -> HandshakeFailure {
     let text = failures
         .iter()
         .map(|(address, failure)| format!("{address}: {}", failure.error))

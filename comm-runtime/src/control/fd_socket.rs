@@ -30,9 +30,9 @@ use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::core::{Core, lock};
 use super::hello::CommunicatorId;
 use super::member::Member;
-use super::process::{Core, lock};
 use super::secret;
 
 /// How many descriptors one message can carry.

@@ -23,10 +23,10 @@ use comm_core::{Error, ErrorKind, Result};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
+use super::core::{Core, lock};
 use super::hello::{self, Hello, Purpose, RejectReason};
 use super::link;
 use super::liveness;
-use super::process::{Core, lock};
 use super::secret::Admission;
 
 /// How long a connection may take to open.

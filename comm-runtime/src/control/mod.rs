@@ -12,7 +12,9 @@
 //! * Every wait has a deadline, and every error names who is concerned.
 
 mod allgather;
+mod core;
 mod dial;
+mod environment;
 mod failure;
 mod fd_socket;
 mod frame;
@@ -28,7 +30,9 @@ mod plane;
 mod process;
 pub mod rendezvous;
 mod secret;
+mod settings;
 
+pub use environment::{LaunchEnvironment, Launcher};
 pub use failure::Failure;
 pub use fd_socket::MAX_FDS;
 pub use interfaces::InterfaceFilter;
@@ -38,3 +42,4 @@ pub use liveness::Heartbeat;
 pub use plane::{ControlHandler, ControlPlane, Message};
 pub use process::{LINGER_LIMIT, ListenScope, Process, ProcessOptions};
 pub use secret::JobSecret;
+pub use settings::ControlSettings;

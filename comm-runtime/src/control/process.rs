@@ -13,23 +13,18 @@
 
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::{JoinHandle, ThreadId};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use comm_core::doorbell::Doorbells;
-use comm_core::{Error, ErrorKind, HostId, ProcessId, Result};
-use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use comm_core::{Error, HostId, ProcessId, Result};
+use tokio::sync::oneshot;
 
-use super::fd_socket::FdInbox;
-use super::host;
-use super::interfaces::{self, InterfaceFilter};
-use super::listener::{self, HalfOpen, Listening, Ports};
-use super::member::Members;
-use super::rendezvous::Tables;
-use super::secret;
+use super::core::{Core, lock};
+use super::interfaces::InterfaceFilter;
+use super::listener::Ports;
 
 /// How long the end of a process waits for peers that still have to read something.
 pub const LINGER_LIMIT: Duration = Duration::from_secs(2);
@@ -88,6 +83,22 @@ impl ProcessOptions {
         self.host_id = text;
         self
     }
+
+    pub(crate) const fn listen_scope(&self) -> ListenScope {
+        self.scope
+    }
+
+    pub(crate) const fn port_choice(&self) -> &Ports {
+        &self.ports
+    }
+
+    pub(crate) const fn interface_filter(&self) -> Option<&InterfaceFilter> {
+        self.interfaces.as_ref()
+    }
+
+    pub(crate) fn host_id_override(&self) -> Option<&str> {
+        self.host_id.as_deref()
+    }
 }
 
 /// What this process shares between its ranks; see the [module documentation](self).
@@ -96,24 +107,6 @@ pub struct Process {
     doorbells: Arc<Doorbells>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The part of a [`Process`] that tasks on the control thread may hold: it does not keep the
-/// thread alive.
-pub(crate) struct Core {
-    pub(crate) id: ProcessId,
-    pub(crate) host: HostId,
-    pub(crate) host_name: String,
-    pub(crate) members: Members,
-    pub(crate) tables: Tables,
-    pub(crate) half_open: HalfOpen,
-    pub(crate) fds: FdInbox,
-    pub(crate) lingering: Lingering,
-    listening: Mutex<Vec<Listening>>,
-    fd_socket: OnceLock<String>,
-    runtime: Handle,
-    thread: OnceLock<ThreadId>,
-    pid: u32,
 }
 
 /// The process that is alive now, if any.
@@ -147,40 +140,24 @@ impl Process {
             .enable_time()
             .build()
             .map_err(|error| Error::system("creating the control thread's event loop", error))?;
-        let host_name = host::host_name();
-        let core = Arc::new(Core {
-            id: ProcessId(secret::random()?),
-            host: host::host_id(options.host_id.as_deref(), &host_name),
-            host_name,
-            members: Members::default(),
-            tables: Tables::default(),
-            half_open: HalfOpen::default(),
-            fds: FdInbox::default(),
-            lingering: Lingering::default(),
-            listening: Mutex::new(Vec::new()),
-            fd_socket: OnceLock::new(),
-            runtime: runtime.handle().clone(),
-            thread: OnceLock::new(),
-            pid: std::process::id(),
-        });
+        let core = Arc::new(Core::new(runtime.handle().clone(), options)?);
         core.listen(options)?;
-        if let Some(name) = super::fd_socket::listen(&core)? {
-            // Nobody else has seen the core yet, so the cell is empty.
-            let _ = core.fd_socket.set(name);
-        }
+        core.open_fd_socket()?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("comm-control".to_owned())
             .spawn({
                 let core = Arc::clone(&core);
                 move || {
-                    let _ = core.thread.set(std::thread::current().id());
+                    core.enter_control_thread();
                     runtime.block_on(async {
                         // An error means that the sender was dropped: the same order to end.
                         let _ = stopped.await;
-                        lock(&core.listening).clear();
+                        core.stop_listening();
                         core.lingering.wait(LINGER_LIMIT).await;
                     });
+                    // A name server or a file system that does not answer keeps nobody waiting.
+                    runtime.shutdown_background();
                 }
             })
             .map_err(|error| Error::system("starting the control thread", error))?;
@@ -231,7 +208,7 @@ impl Process {
     /// process's control plane ends.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(&self, future: F) {
         if self.core.check_fork().is_ok() {
-            self.core.runtime.spawn(future);
+            self.core.runtime().spawn(future);
         }
     }
 
@@ -265,176 +242,4 @@ impl Drop for Process {
             tracing::error!("the control thread ended with a panic");
         }
     }
-}
-
-impl Core {
-    /// Adds the addresses of `options` to those on which the process listens.
-    fn listen(self: &Arc<Self>, options: &ProcessOptions) -> Result<()> {
-        let mut wanted: Vec<IpAddr> = Vec::new();
-        if options.scope == ListenScope::Network {
-            wanted = interfaces::select(&interfaces::enumerate()?, options.interfaces.as_ref())?;
-        }
-        // Ranks of one host meet on loopback.
-        if !wanted.iter().any(IpAddr::is_loopback) {
-            let v4 = IpAddr::from(Ipv4Addr::LOCALHOST);
-            let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
-            wanted.push(if listener::can_bind(v4) { v4 } else { v6 });
-        }
-        let mut listening = lock(&self.listening);
-        for address in wanted {
-            if listening
-                .iter()
-                .all(|socket| socket.address().ip() != address)
-            {
-                let socket = listener::bind(address, &options.ports)?;
-                listening.push(Listening::start(self, socket)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// The addresses to publish, best first; the loopback one comes last.
-    pub(crate) fn addresses(&self, scope: ListenScope) -> Vec<SocketAddr> {
-        let mut addresses: Vec<SocketAddr> = lock(&self.listening)
-            .iter()
-            .map(Listening::address)
-            .collect();
-        addresses.retain(|address| scope == ListenScope::Network || address.ip().is_loopback());
-        addresses.sort_by_key(|address| address.ip().is_loopback());
-        addresses
-    }
-
-    /// The name of the socket that takes file descriptors, where the system has such sockets.
-    pub(crate) fn fd_socket(&self) -> Option<&str> {
-        self.fd_socket.get().map(String::as_str)
-    }
-
-    /// The control thread's event loop.
-    pub(crate) const fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
-
-    pub(crate) fn on_control_thread(&self) -> bool {
-        self.thread.get() == Some(&std::thread::current().id())
-    }
-
-    /// An error in a process that was forked from the one that made this handle.
-    pub(crate) fn check_fork(&self) -> Result<()> {
-        if std::process::id() == self.pid {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "this handle belongs to the process before a fork; create a new communicator in the \
-             child, or start workers with spawn instead of fork",
-        )
-        .with("created_in_pid", self.pid))
-    }
-
-    /// Runs `future` on the control thread and waits for its result.
-    ///
-    /// The future must end by itself: every caller puts a deadline into it.
-    pub(crate) fn block_on<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        self.check_fork()?;
-        if self.on_control_thread() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a handler of the control plane must not block; use the async form, or call from \
-                 another thread",
-            ));
-        }
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        self.runtime.spawn(async move {
-            // The receiver waits below, so it is there.
-            let _ = sender.send(future.await);
-        });
-        receiver.recv().unwrap_or_else(|_| Err(Self::ended()))
-    }
-
-    /// Runs `future` on the control thread; the result can be awaited on any executor.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        self.check_fork()?;
-        let task = AbortOnDrop(self.runtime.spawn(future));
-        let mut task = task;
-        match (&mut task.0).await {
-            Ok(result) => result,
-            Err(_) => Err(Self::ended()),
-        }
-    }
-
-    fn ended() -> Error {
-        Error::new(
-            ErrorKind::Aborted,
-            "the control plane of this process has ended",
-        )
-    }
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Ends its task when the future that waits for it is dropped.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Counts the connections for which the end of the process waits.
-pub(crate) struct Lingering {
-    count: watch::Sender<usize>,
-}
-
-impl Default for Lingering {
-    fn default() -> Self {
-        Self {
-            count: watch::Sender::new(0),
-        }
-    }
-}
-
-impl Lingering {
-    /// Keeps the control thread alive, up to [`LINGER_LIMIT`], until the guard is dropped.
-    pub(crate) fn begin(&self) -> LingerGuard {
-        self.count.send_modify(|count| *count += 1);
-        LingerGuard {
-            count: self.count.clone(),
-        }
-    }
-
-    async fn wait(&self, limit: Duration) {
-        let mut count = self.count.subscribe();
-        // Whether the limit or the last guard ended the wait makes no difference.
-        let _ = tokio::time::timeout(limit, count.wait_for(|count| *count == 0)).await;
-    }
-}
-
-/// See [`Lingering::begin`].
-pub(crate) struct LingerGuard {
-    count: watch::Sender<usize>,
-}
-
-impl Drop for LingerGuard {
-    fn drop(&mut self) {
-        self.count.send_modify(|count| *count -= 1);
-    }
-}
-
-/// Locks a mutex; a panic of another holder leaves data that is still consistent, because no lock
-/// of the control plane is held over calls of foreign code.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,13 +23,14 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use super::place::{NoConnection, Place, Serve};
 use super::tcp_server::{self, Serving};
 use super::wire::{self, Answer, Operation, Request, Response};
+use crate::control::core::{Core, lock};
 use crate::control::dial;
 use crate::control::frame::{self, FrameKind};
-use crate::control::hello::{self, HandshakeFailure, JobId, Purpose, RejectReason};
-use crate::control::listener;
-use crate::control::process::{Core, Process, lock};
+use crate::control::hello::{self, HandshakeFailure, Purpose, RejectReason};
+use crate::control::process::Process;
 use crate::control::secret::{Admission, JobSecret};
 
 /// How long a question that need not wait may take.
@@ -39,27 +39,21 @@ const PEEK_LIMIT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who may serve the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Serve {
-    /// Whoever can bind the address.
-    IfPossible,
-    /// This process, if it can bind one of the ports.
-    FirstFreePort,
-    /// Not this process.
-    Never,
-}
-
-/// Where a table is, and how to know it.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// For messages.
-    pub(crate) name: String,
-    pub(crate) hosts: Vec<String>,
-    /// The table is at one of these ports of each host; which one, the hello tells.
-    pub(crate) ports: Vec<u16>,
-    pub(crate) job: JobId,
-    pub(crate) serve: Serve,
+/// A table at one host and port.
+pub(super) fn place(host: String, port: u16) -> Place {
+    let name = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    // Ranks may spell the host differently, so only the port identifies the job here.
+    let job = super::job_id(&["port", &port.to_string()]);
+    Place {
+        name,
+        targets: vec![(host, port)],
+        job,
+        serve: Serve::WhoeverCan,
+    }
 }
 
 /// A rendezvous over TCP; see `COMM_RENDEZVOUS=host:port`.
@@ -108,16 +102,9 @@ impl TcpRendezvous {
         insecure: bool,
     ) -> Result<Self> {
         let (host, port) = super::parse_host_port(address)?;
-        let place = Place {
-            name: address.to_owned(),
-            job: super::job_id(&["port", &port.to_string()]),
-            hosts: vec![host],
-            ports: vec![port],
-            serve: Serve::IfPossible,
-        };
         Ok(Self::at(
             process.core(),
-            place,
+            place(host, port),
             Admission { secret, insecure },
         ))
     }
@@ -241,14 +228,6 @@ fn unexpected(answer: Answer) -> Error {
     }
 }
 
-/// Why no connection came about.
-enum NoConnection {
-    /// Trying again may help.
-    Later(Error),
-    /// It never will.
-    Never(Error),
-}
-
 impl Client {
     fn submit(&self, operation: Operation) -> Result<(u32, oneshot::Receiver<Result<Answer>>)> {
         let mut state = lock(&self.state);
@@ -315,29 +294,39 @@ impl Client {
 
     /// Finds the table, or serves it.
     async fn connect(&self) -> Result<TcpStream, NoConnection> {
-        let addresses = self.resolve().await?;
-        if lock(&self.state).serving.is_none() {
-            self.try_to_serve(&addresses);
-        }
-        let mut last = Error::new(ErrorKind::Rendezvous, "the host name has no address");
-        for address in addresses {
-            let purpose = Purpose::Rendezvous {
-                job: self.place.job,
-            };
-            match dial::attempt(&self.core, address, purpose, &self.admission).await {
-                Ok(mut stream) => {
-                    hello::open(&mut stream)
-                        .await
-                        .map_err(NoConnection::Later)?;
-                    return Ok(stream);
-                }
-                Err(failure) if self.is_final(&failure) => {
-                    return Err(NoConnection::Never(failure.error.with("address", address)));
-                }
-                Err(failure) => last = failure.error.with("address", address),
+        let mut addresses = self.place.resolve(&self.admission).await?;
+        let own = {
+            let mut state = lock(&self.state);
+            if state.serving.is_none() {
+                state.serving = self
+                    .place
+                    .try_to_serve(&self.core, &self.admission, &addresses);
             }
+            state.serving.as_ref().and_then(Serving::local_address)
+        };
+        if let Some(own) = own {
+            addresses = vec![own];
         }
-        Err(NoConnection::Later(last))
+        let purpose = Purpose::Rendezvous {
+            job: self.place.job,
+        };
+        let failures = match dial::try_all(&self.core, &addresses, &purpose, &self.admission).await
+        {
+            Ok(mut stream) => {
+                hello::open(&mut stream)
+                    .await
+                    .map_err(NoConnection::Later)?;
+                return Ok(stream);
+            }
+            Err(failures) => failures,
+        };
+        let is_final = failures.values().any(|failure| self.is_final(failure));
+        let error = dial::summary(failures).error;
+        Err(if is_final {
+            NoConnection::Never(error)
+        } else {
+            NoConnection::Later(error)
+        })
     }
 
     /// Whether the answer at an address settles that no table will ever be there.
@@ -345,98 +334,12 @@ impl Client {
         match failure.reason {
             Some(RejectReason::Unknown | RejectReason::Duplicate) => false,
             Some(_) => true,
-            // At one of several ports a stranger is to be expected.
+            // At one of several places a stranger is to be expected.
             None => {
-                self.place.ports.len() == 1
-                    && self.place.hosts.len() == 1
-                    && matches!(
-                        failure.error.kind(),
-                        ErrorKind::Protocol | ErrorKind::Authentication
-                    )
+                let kind = failure.error.kind();
+                self.place.targets.len() == 1
+                    && matches!(kind, ErrorKind::Protocol | ErrorKind::Authentication)
             }
-        }
-    }
-
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, NoConnection> {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for host in &self.place.hosts {
-            // The port does not matter for the resolution.
-            let found = tokio::net::lookup_host((host.as_str(), 0))
-                .await
-                .map_err(|error| {
-                    NoConnection::Later(
-                        Error::system("resolving the host name of the rendezvous", error)
-                            .with("host", host),
-                    )
-                })?;
-            for address in found {
-                let ports = self.place.ports.iter();
-                addresses.extend(ports.map(|port| SocketAddr::new(address.ip(), *port)));
-            }
-        }
-        addresses.dedup();
-        let allowed: Vec<SocketAddr> = addresses
-            .iter()
-            .copied()
-            .filter(|address| self.admission.check_address(address.ip()).is_ok())
-            .collect();
-        match addresses.first() {
-            Some(address) if allowed.is_empty() => Err(NoConnection::Never(
-                self.admission.refusal().with("rendezvous_address", address),
-            )),
-            _ => Ok(allowed),
-        }
-    }
-
-    /// Starts the table if this process may and can; that it cannot is normal.
-    fn try_to_serve(&self, addresses: &[SocketAddr]) {
-        if self.place.serve == Serve::Never {
-            return;
-        }
-        for address in addresses {
-            if !listener::can_bind(address.ip()) {
-                continue;
-            }
-            let bind = SocketAddr::new(self.bind_address(address.ip()), address.port());
-            match listener::socket(bind) {
-                Ok(socket) => {
-                    let serving = Serving::start(
-                        &self.core,
-                        self.place.job,
-                        self.admission.clone(),
-                        vec![socket],
-                    );
-                    match serving {
-                        Ok(serving) => {
-                            tracing::debug!(address = %bind, "serving the rendezvous table");
-                            lock(&self.state).serving = Some(serving);
-                        }
-                        Err(error) => tracing::debug!(%error, "not serving a rendezvous table"),
-                    }
-                    return;
-                }
-                Err(error) => tracing::trace!(%error, address = %bind, "not serving here"),
-            }
-            if self.place.serve == Serve::IfPossible {
-                return;
-            }
-        }
-    }
-
-    /// Where to bind for a resolved address of this host. A host's own name often resolves to a
-    /// loopback address on the host itself (`127.0.1.1`) and to another one elsewhere, so a table
-    /// that is named by a name listens on all addresses, if the job may leave the host.
-    fn bind_address(&self, resolved: IpAddr) -> IpAddr {
-        let literal = self
-            .place
-            .hosts
-            .iter()
-            .any(|host| host.parse::<IpAddr>().is_ok());
-        let local = self.place.hosts.iter().all(|host| host == "localhost");
-        match resolved {
-            _ if literal || local || !self.admission.may_leave_host() => resolved,
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -22,10 +22,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
 use super::wire::{self, Answer, Operation, Request, Response};
+use crate::control::core::{Core, lock};
 use crate::control::frame::{self, FrameKind};
 use crate::control::hello::JobId;
 use crate::control::listener::Listening;
-use crate::control::process::{Core, LINGER_LIMIT, lock};
+use crate::control::process::LINGER_LIMIT;
 use crate::control::secret::Admission;
 
 /// How much a table may hold.
@@ -255,6 +256,19 @@ impl Serving {
             serving.listening.push(Listening::start(core, listener)?);
         }
         Ok(serving)
+    }
+}
+
+impl Serving {
+    /// Where this process reaches its own listener, if the table has one.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        let address = self.listening.first()?.address();
+        let local = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        Some(SocketAddr::new(local, address.port()))
     }
 }
 

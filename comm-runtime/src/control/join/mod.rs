@@ -15,107 +15,29 @@
 //! first reason. A rank that stays away is found out at the deadline, and the reason then lists
 //! everybody who is missing, not only the neighbours of the rank that ran out of patience.
 
+mod options;
+mod reason;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use comm_core::{Error, ErrorKind, PeerInfo, Rank, Rendezvous, Result};
+use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::allgather::{self, Use};
-use super::failure::{Failure, WireFailure};
-use super::hello::CommunicatorId;
-use super::host;
-use super::liveness::Heartbeat;
-use super::member::{Member, MemberSpec};
-use super::plane::ControlHandler;
-use super::process::{Core, ListenScope};
-use super::secret::{self, Admission, JobSecret};
+use crate::control::allgather::{self, Use};
+use crate::control::core::Core;
+use crate::control::hello::CommunicatorId;
+use crate::control::host;
+use crate::control::member::{Member, MemberSpec};
+use crate::control::plane::ControlHandler;
+use crate::control::secret;
 
-/// How long a join may take unless the user says otherwise (`COMM_INIT_TIMEOUT_SECONDS`).
-pub const DEFAULT_JOIN_TIMEOUT: Duration = Duration::from_secs(300);
+pub use options::{DEFAULT_JOIN_TIMEOUT, JoinOptions};
 
-/// How long a failed join takes to tell its reason to the others.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
-
-/// How long a rank that lost a peer waits for a better reason than that loss.
-const REASON_LIMIT: Duration = Duration::from_millis(200);
-
-/// How a rank joins; see [`super::ControlPlane::join`].
-#[derive(Clone, Debug)]
-pub struct JoinOptions {
-    rank: Rank,
-    world_size: u32,
-    rendezvous: Arc<dyn Rendezvous>,
-    name: String,
-    admission: Admission,
-    heartbeat: Heartbeat,
-    deadline: Instant,
-}
-
-impl JoinOptions {
-    /// Joins as `rank` of `world_size` ranks that meet at `rendezvous`.
-    #[must_use]
-    pub fn new(rank: Rank, world_size: u32, rendezvous: Arc<dyn Rendezvous>) -> Self {
-        Self {
-            rank,
-            world_size,
-            rendezvous,
-            name: "world".to_owned(),
-            admission: Admission::default(),
-            heartbeat: Heartbeat::default(),
-            deadline: Instant::now() + DEFAULT_JOIN_TIMEOUT,
-        }
-    }
-
-    /// Names the communicator. All its ranks use one name; communicators that meet at the same
-    /// rendezvous, also one after the other, have different names.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Sets the job secret.
-    #[must_use]
-    pub fn secret(mut self, secret: Option<JobSecret>) -> Self {
-        self.admission.secret = secret;
-        self
-    }
-
-    /// Allows connections between hosts without a secret (`COMM_INSECURE=1`).
-    #[must_use]
-    pub const fn insecure(mut self, insecure: bool) -> Self {
-        self.admission.insecure = insecure;
-        self
-    }
-
-    /// Sets when a silent peer counts as dead.
-    #[must_use]
-    pub const fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
-        self.heartbeat = heartbeat;
-        self
-    }
-
-    /// Sets when the join gives up.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Instant) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// From which networks a process of this job has to take connections.
-    #[must_use]
-    pub const fn scope(&self) -> ListenScope {
-        if self.admission.may_leave_host() {
-            ListenScope::Network
-        } else {
-            ListenScope::Loopback
-        }
-    }
-}
+use reason::Failed;
 
 /// What rank 0 publishes for all.
 #[derive(Debug, Serialize, Deserialize)]
@@ -162,25 +84,6 @@ pub(crate) async fn join(
     }
 }
 
-/// Why a join failed.
-struct Failed {
-    error: Error,
-    /// The rank that failed, if it is one.
-    rank: Option<Rank>,
-    /// The others have to be told, because this rank found the reason.
-    tell: bool,
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self {
-            error,
-            rank: None,
-            tell: true,
-        }
-    }
-}
-
 struct Attempt {
     core: Arc<Core>,
     options: JoinOptions,
@@ -209,10 +112,14 @@ impl Attempt {
             // A result that is there goes before a fault that is there, too.
             biased;
             result = tokio::time::timeout_at(deadline, steps) => match result {
+                // Every wait inside ends at the same deadline and may be the first to see it.
+                Ok(Err(failed)) if failed.error.kind() == ErrorKind::Timeout && failed.tell => {
+                    Err(self.who_is_missing().await)
+                }
                 Ok(result) => result,
                 Err(_) => Err(self.who_is_missing().await),
             },
-            error = self.watch_fault() => Err(Failed { error, rank: None, tell: false }),
+            failed = self.watch_fault() => Err(failed),
         }
     }
 
@@ -329,9 +236,6 @@ impl Attempt {
             Err(error) if member.failure().is_some() => {
                 return Err(self.better_reason(error).await);
             }
-            Err(error) if error.kind() == ErrorKind::Timeout => {
-                return Err(self.who_is_missing().await);
-            }
             Err(error) => return Err(error.into()),
         };
         let mut facts = Vec::with_capacity(values.len());
@@ -427,138 +331,10 @@ impl Attempt {
                 .await?,
         )
     }
-
-    /// The reason that another rank published, as soon as there is one.
-    async fn watch_fault(&self) -> Error {
-        match self
-            .lookup::<WireFailure>("fault", self.options.deadline)
-            .await
-        {
-            Ok(fault) => Failure::from(fault).to_error(),
-            // The other steps meet the same trouble and know more about it.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// A peer that failed to join also closes its connections; its reason is the better one.
-    async fn better_reason(&self, error: Error) -> Failed {
-        let deadline = Instant::now() + REASON_LIMIT;
-        match self.lookup::<WireFailure>("fault", deadline).await {
-            Ok(fault) => Failed {
-                error: Failure::from(fault).to_error(),
-                rank: None,
-                tell: false,
-            },
-            Err(_) => Failed {
-                error,
-                rank: None,
-                tell: true,
-            },
-        }
-    }
-
-    /// The reason when the deadline has passed: everybody who never published an address.
-    async fn who_is_missing(&self) -> Failed {
-        let now = Instant::now();
-        if let Ok(fault) = self.lookup::<WireFailure>("fault", now).await {
-            return Failed {
-                error: Failure::from(fault).to_error(),
-                rank: None,
-                tell: false,
-            };
-        }
-        let mut lookups = JoinSet::new();
-        for rank in 0..self.options.world_size {
-            let key = self.key(&rank_key(rank));
-            let rendezvous = Arc::clone(&self.options.rendezvous);
-            lookups.spawn(async move { (rank, rendezvous.lookup(&key, now).await) });
-        }
-        let mut missing = Vec::new();
-        while let Some(Ok((rank, found))) = lookups.join_next().await {
-            match found {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Timeout => missing.push(rank),
-                Err(error) => return error.into(),
-            }
-        }
-        missing.sort_unstable();
-        let waited = self.start.elapsed().as_secs_f64();
-        let message = if missing.is_empty() {
-            format!(
-                "all {} ranks came to the rendezvous, but could not all connect to each other \
-                 within {waited:.1} s; check the network and firewalls between the hosts",
-                self.options.world_size
-            )
-        } else {
-            format!(
-                "{} of {} ranks did not come within {waited:.1} s: {}; check that they were \
-                 started and reach the rendezvous (COMM_INIT_TIMEOUT_SECONDS sets the limit)",
-                missing.len(),
-                self.options.world_size,
-                list(&missing)
-            )
-        };
-        Error::new(ErrorKind::Timeout, message)
-            .with("rendezvous", self.options.rendezvous.describe())
-            .into()
-    }
-
-    /// Tells the others why, and takes the member down.
-    async fn give_up(&self, failed: Failed, member: Option<Arc<Member>>) -> Error {
-        let Failed { error, rank, tell } = failed;
-        tracing::debug!(rank = self.options.rank, %error, "join: failed");
-        let failure = Failure {
-            origin: self.options.rank,
-            failed: rank,
-            kind: error.kind(),
-            message: text_of(&error),
-        };
-        let deadline = Instant::now() + FAREWELL_LIMIT;
-        let told = async {
-            if tell && let Ok(fault) = encode(&failure.to_wire()) {
-                // Another rank may have been first, or the rendezvous be what is broken.
-                let rendezvous = &self.options.rendezvous;
-                let _ = rendezvous
-                    .publish(&self.key("fault"), fault, deadline)
-                    .await;
-            }
-        };
-        // A user's rendezvous may ignore its deadline.
-        let _ = tokio::time::timeout_at(deadline.into(), told).await;
-        if let Some(member) = member {
-            member.fail(failure);
-            member.leave(deadline.into()).await;
-        }
-        error.with("rank", self.options.rank)
-    }
-}
-
-/// The error's text without its kind, which travels beside it.
-fn text_of(error: &Error) -> String {
-    let text = error.to_string();
-    let prefix = format!("{}: ", error.kind());
-    text.strip_prefix(&prefix).unwrap_or(&text).to_owned()
 }
 
 fn rank_key(rank: Rank) -> String {
     format!("rank/{rank}")
-}
-
-/// Ranks in the shortest readable form, for example `1, 4-7`.
-fn list(ranks: &[Rank]) -> String {
-    let mut ranges: Vec<(Rank, Rank)> = Vec::new();
-    for &rank in ranks {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => ranges.push((rank, rank)),
-        }
-    }
-    let ranges = ranges.iter().map(|(first, last)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    });
-    ranges.collect::<Vec<_>>().join(", ")
 }
 
 fn encode(value: &impl Serialize) -> Result<Bytes> {
@@ -582,16 +358,4 @@ fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T> {
             ),
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_ranks_are_listed_shortly() {
-        assert_eq!(list(&[1]), "1");
-        assert_eq!(list(&[0, 1, 3]), "0, 1, 3");
-        assert_eq!(list(&[2, 4, 5, 6, 7, 9]), "2, 4-7, 9");
-    }
 }
