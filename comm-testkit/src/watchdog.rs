@@ -1,5 +1,6 @@
 //! A test that is stuck must not hold up everything else.
 
+use std::io::Write;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +22,9 @@ pub fn with_watchdog<T>(limit: Duration, body: impl FnOnce() -> T) -> T {
     let watchdog = thread::spawn(move || {
         // Nothing is ever sent: the channel closes when `body` has returned or panicked.
         if watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("watchdog: {name} is stuck: it has not ended within {limit:?}");
+            // Not `eprintln`: what a test prints is captured, and would be lost with the process.
+            let message = format!("watchdog: {name} is stuck: not ended within {limit:?}\n");
+            let _ = std::io::stderr().write_all(message.as_bytes());
             std::process::abort();
         }
     });
