@@ -1,6 +1,7 @@
 //! What a process holds of the kernel, to be compared before and after.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Kernel resources of this process that a transport may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +29,22 @@ impl Resources {
     /// Waits until this process holds no more than `self`.
     ///
     /// A transport may release from a thread of its own, so there is no moment at which it must
-    /// have happened; the watchdog ends a test in which it never does.
+    /// have happened, but after half a minute it counts as never.
+    ///
+    /// # Panics
+    ///
+    /// If more is held then.
     pub fn wait_for_return(self) {
+        let patience = Instant::now() + Duration::from_secs(30);
         loop {
             let now = Self::now();
             if now.descriptors <= self.descriptors && now.shared_mappings <= self.shared_mappings {
                 return;
             }
+            assert!(
+                Instant::now() < patience,
+                "not released: {now:?}, before: {self:?}"
+            );
             thread::yield_now();
         }
     }
