@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use comm_core::{Error, ErrorKind, Result};
-use comm_runtime::control::LocalRendezvous;
+use comm_runtime::control::rendezvous::LocalRendezvous;
 
 use crate::{Builder, Communicator};
 

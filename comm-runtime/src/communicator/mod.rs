@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
 
-pub use explain::Explanation;
+pub use explain::{Explanation, TransportTable};
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 
 use crate::abort::AbortState;
@@ -77,9 +77,9 @@ pub(crate) struct Core {
     /// Ranks that have said goodbye.
     left: Mutex<HashSet<Rank>>,
     settings: Vec<Setting>,
-    transport_table: Vec<(String, Option<String>)>,
+    transport_table: TransportTable,
     fork: ForkGuard,
-    this: OnceLock<Weak<Core>>,
+    this: OnceLock<Weak<Self>>,
 }
 
 /// Which threads have called into the communicator.

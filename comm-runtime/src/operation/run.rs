@@ -31,18 +31,16 @@ struct Cursor {
 
 impl ProgramRun {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
-        let cursors = vec![
-            Cursor {
-                next: 0,
-                blocked_on: None
-            };
-            plan.channels.len()
-        ];
+        let start = Cursor {
+            next: 0,
+            blocked_on: None,
+        };
         Self {
+            first: start,
+            others: vec![start; plan.channels.len().saturating_sub(1)],
             plan,
             identity,
             buffers,
-            cursors,
         }
     }
 
@@ -98,8 +96,8 @@ impl ProgramRun {
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
-        self.cursors
-            .iter()
+        let cursors = std::iter::once(&self.first).chain(&self.others);
+        cursors
             .filter_map(|cursor| cursor.blocked_on)
             .for_each(visit);
     }

@@ -50,7 +50,7 @@ impl SendRun {
         loop {
             let bytes = (self.len_bytes - self.sent_bytes).min(self.step_bytes);
             let Some(outgoing) = end.try_reserve(bytes)? else {
-                return Ok(Progress::Blocked);
+                return Ok(stopped(budget, budget_bytes));
             };
             // SAFETY: `sent_bytes` is at most the length of the buffer.
             let from = unsafe { self.buffers.input.add(self.sent_bytes) };
