@@ -12,7 +12,14 @@ fn main() -> Result<()> {
     comm.all_reduce(&mut gradients, ReduceOp::Sum)?;
     let n = comm.world_size();
     let expected = (n * (n + 1) / 2) as f32;
-    assert!(gradients.iter().all(|sum| *sum == expected), "a sum is wrong");
-    println!("rank {} of {n}: every one of {} sums is {expected}", comm.rank(), gradients.len());
+    assert!(
+        gradients.iter().all(|sum| *sum == expected),
+        "a sum is wrong"
+    );
+    println!(
+        "rank {} of {n}: every one of {} sums is {expected}",
+        comm.rank(),
+        gradients.len()
+    );
     comm.barrier()
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comm_core::{Algorithm, Rank, Rendezvous, Result, Transport};
-use comm_runtime::control::{JobSecret, LaunchEnvironment, ProcessOptions};
+use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress};
+use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
 use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
 
 use crate::{debug, transports};
@@ -59,7 +60,6 @@ impl Deref for Communicator {
 #[must_use = "a builder does nothing before build()"]
 pub struct Builder {
     inner: CommunicatorBuilder,
-    process: ProcessOptions,
 }
 
 impl Builder {
@@ -69,13 +69,15 @@ impl Builder {
     ///
     /// As for [`Communicator::from_env`].
     pub fn from_env() -> Result<Self> {
-        let launched = LaunchEnvironment::from_env()?;
-        tracing::info!(launcher = %launched.launcher(), "launched");
+        let launched = LaunchEnvironment::detect(&|name| std::env::var(name).ok())?;
         let mut builder = Self::from_settings()?;
-        builder.inner = builder
-            .inner
-            .rank(launched.rank(), launched.world_size())
-            .rendezvous(launched.rendezvous()?);
+        tracing::info!(launcher = %launched.launcher, rank = launched.rank, "launched");
+        builder.inner = builder.inner.rank(launched.rank, launched.world_size);
+        builder.inner = match launched.rendezvous {
+            Some(address) => builder.inner.rendezvous_at(address),
+            // A job of one rank meets nobody.
+            None => builder.inner.rendezvous(Arc::new(LocalRendezvous::new())),
+        };
         Ok(builder)
     }
 
@@ -86,8 +88,12 @@ impl Builder {
     /// As for [`Communicator::builder`].
     pub fn from_settings() -> Result<Self> {
         debug::install_from_env()?;
-        let inner = CommunicatorBuilder::new().settings(Settings::from_env()?);
-        Ok(Self { inner: transports::register(inner)?, process: ProcessOptions::new() })
+        let inner = CommunicatorBuilder::new()
+            .settings(Settings::from_env()?)
+            .control(ControlSettings::detect(&|name| std::env::var(name).ok())?);
+        Ok(Self {
+            inner: transports::register(inner)?,
+        })
     }
 
     /// Sets this rank's number and the number of ranks.
@@ -96,7 +102,14 @@ impl Builder {
         self
     }
 
-    /// Sets where the ranks find each other.
+    /// Sets where the ranks find each other: `host:port`, `file:///directory` or a
+    /// [`UniqueId`](comm_runtime::control::rendezvous::UniqueId), parsed from text or made.
+    pub fn rendezvous_at(mut self, address: RendezvousAddress) -> Self {
+        self.inner = self.inner.rendezvous_at(address);
+        self
+    }
+
+    /// Sets where the ranks find each other: a table of your own.
     pub fn rendezvous(mut self, rendezvous: Arc<dyn Rendezvous>) -> Self {
         self.inner = self.inner.rendezvous(rendezvous);
         self
@@ -164,7 +177,7 @@ impl Builder {
     ///
     /// As for [`CommunicatorBuilder::build`].
     pub fn build(self) -> Result<Communicator> {
-        let inner = self.inner.process_options(self.process).build()?;
+        let inner = self.inner.build()?;
         Ok(Communicator { inner })
     }
 }

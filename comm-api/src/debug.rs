@@ -24,9 +24,14 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// [`ErrorKind::InvalidConfiguration`] for a level that does not exist.
 pub(crate) fn install_from_env() -> Result<()> {
     static INSTALL: Once = Once::new();
-    let Some(level) = level(|name| std::env::var(name).ok())? else { return Ok(()) };
+    let Some(level) = level(|name| std::env::var(name).ok())? else {
+        return Ok(());
+    };
     INSTALL.call_once(|| {
-        let printer = Printer { level, next_span: AtomicU64::new(1) };
+        let printer = Printer {
+            level,
+            next_span: AtomicU64::new(1),
+        };
         // Fails if the application has a subscriber, which then gets the events.
         let _ = tracing::subscriber::set_global_default(printer);
     });
@@ -81,7 +86,11 @@ impl Subscriber for Printer {
             std::process::id(),
             metadata.level(),
             metadata.target(),
-            if line.message.is_empty() { String::new() } else { format!(": {}", line.message) },
+            if line.message.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", line.message)
+            },
             line.fields,
         );
         // One write per line, so that lines of several processes do not mix. If standard error is
@@ -121,7 +130,10 @@ mod tests {
 
     fn of(variables: &[(&str, &str)]) -> Result<Option<Level>> {
         level(|name| {
-            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
         })
     }
 

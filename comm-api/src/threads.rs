@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use comm_core::{Error, ErrorKind, Result};
-use comm_runtime::control::LocalRendezvous;
+use comm_runtime::control::rendezvous::LocalRendezvous;
 
 use crate::{Builder, Communicator};
 
@@ -63,13 +63,18 @@ pub fn init_all_with(
         })
         .collect::<Result<Vec<_>>>()?;
     thread::scope(|scope| {
-        let joining: Vec<_> =
-            builders.into_iter().map(|builder| scope.spawn(|| builder.build())).collect();
+        let joining: Vec<_> = builders
+            .into_iter()
+            .map(|builder| scope.spawn(|| builder.build()))
+            .collect();
         joining
             .into_iter()
             .map(|thread| {
                 thread.join().unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Internal, "a rank panicked while it joined"))
+                    Err(Error::new(
+                        ErrorKind::Internal,
+                        "a rank panicked while it joined",
+                    ))
                 })
             })
             .collect()

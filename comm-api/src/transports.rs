@@ -57,12 +57,21 @@ mod tests {
     fn our_switch_wins_over_nccls() {
         let of = |variables: &[(&str, &str)]| {
             switched_off("SHM", |name| {
-                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+                variables
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| (*value).to_owned())
             })
         };
         assert_eq!(of(&[]).unwrap(), None);
-        assert_eq!(of(&[("NCCL_SHM_DISABLE", "1")]).unwrap().as_deref(), Some("NCCL_SHM_DISABLE"));
-        assert_eq!(of(&[("COMM_SHM_DISABLE", "0"), ("NCCL_SHM_DISABLE", "1")]).unwrap(), None);
+        assert_eq!(
+            of(&[("NCCL_SHM_DISABLE", "1")]).unwrap().as_deref(),
+            Some("NCCL_SHM_DISABLE")
+        );
+        assert_eq!(
+            of(&[("COMM_SHM_DISABLE", "0"), ("NCCL_SHM_DISABLE", "1")]).unwrap(),
+            None
+        );
         assert!(of(&[("COMM_SHM_DISABLE", "maybe")]).is_err());
     }
 }

@@ -2,7 +2,9 @@
 
 mod support;
 
-use comm_api::{Algorithm, Communicator, Element, ErrorKind, ReduceOp, Tensor, TensorMut, bf16, f16};
+use comm_api::{
+    Algorithm, Communicator, Element, ErrorKind, ReduceOp, Tensor, TensorMut, bf16, f16,
+};
 use support::{on_every_rank, with_ranks};
 
 /// Element `index` of rank `rank`: small whole numbers, exact in every type.
@@ -47,15 +49,28 @@ from_small! {
 
 fn check_all_reduce<T: FromSmall>(comm: &Communicator, count: usize, op: ReduceOp) {
     let (rank, ranks) = (comm.rank() as usize, comm.world_size() as usize);
-    let input: Vec<T> = (0..count).map(|index| T::from_small(value(rank, index))).collect();
-    let expected: Vec<T> =
-        (0..count).map(|index| T::from_small(expected(ranks, index, op))).collect();
+    let input: Vec<T> = (0..count)
+        .map(|index| T::from_small(value(rank, index)))
+        .collect();
+    let expected: Vec<T> = (0..count)
+        .map(|index| T::from_small(expected(ranks, index, op)))
+        .collect();
     let mut output = vec![T::default(); count];
     comm.all_reduce_into(&input, &mut output, op).unwrap();
-    assert!(output == expected, "{} {op} of {count} {} out of place", ranks, T::DTYPE);
+    assert!(
+        output == expected,
+        "{} {op} of {count} {} out of place",
+        ranks,
+        T::DTYPE
+    );
     let mut buffer = input;
     comm.all_reduce(&mut buffer, op).unwrap();
-    assert!(buffer == expected, "{} {op} of {count} {} in place", ranks, T::DTYPE);
+    assert!(
+        buffer == expected,
+        "{} {op} of {count} {} in place",
+        ranks,
+        T::DTYPE
+    );
 }
 
 const COUNTS: [usize; 8] = [0, 1, 3, 7, 64, 1000, 4099, 100_003];
@@ -77,7 +92,11 @@ fn all_reduce_is_right_for_every_type_operator_count_and_world_size() {
                 check_all_reduce::<f32>(comm, count, op(2));
                 check_all_reduce::<f64>(comm, count, op(3));
                 // Sums and products of more than two ranks are not exact in 8 mantissa bits.
-                let narrow = if turn % 2 == 0 { ReduceOp::Min } else { ReduceOp::Max };
+                let narrow = if turn % 2 == 0 {
+                    ReduceOp::Min
+                } else {
+                    ReduceOp::Max
+                };
                 check_all_reduce::<f16>(comm, count, narrow);
                 check_all_reduce::<bf16>(comm, count, narrow);
             }
@@ -90,7 +109,10 @@ fn all_reduce_is_right_for_every_type_operator_count_and_world_size() {
 fn both_algorithms_give_the_same_result_on_several_channels() {
     for algorithm in [Algorithm::OneShot, Algorithm::Ring] {
         let comms = comm_api::init_all_with(4, |builder| {
-            builder.algorithms(vec![algorithm]).channels(3).step_bytes(4096)
+            builder
+                .algorithms(vec![algorithm])
+                .channels(3)
+                .step_bytes(4096)
         })
         .unwrap();
         on_every_rank(comms, |comm| {
@@ -129,14 +151,23 @@ fn broadcast_gives_everybody_the_roots_buffer() {
             for root in 0..ranks {
                 for count in COUNTS {
                     let expected: Vec<u32> = (0..count as u32).map(|n| n ^ root).collect();
-                    let mut buffer =
-                        if comm.rank() == root { expected.clone() } else { vec![0; count] };
+                    let mut buffer = if comm.rank() == root {
+                        expected.clone()
+                    } else {
+                        vec![0; count]
+                    };
                     comm.broadcast(&mut buffer, root).unwrap();
-                    assert!(buffer == expected, "{count} elements from {root} of {ranks}");
+                    assert!(
+                        buffer == expected,
+                        "{count} elements from {root} of {ranks}"
+                    );
                     let mut output = vec![0; count];
                     let input: &[u32] = if comm.rank() == root { &expected } else { &[] };
                     comm.broadcast_into(input, &mut output, root).unwrap();
-                    assert!(output == expected, "{count} elements from {root} of {ranks}");
+                    assert!(
+                        output == expected,
+                        "{count} elements from {root} of {ranks}"
+                    );
                 }
             }
         })
@@ -164,15 +195,29 @@ fn asynchronous_collectives_run_in_submission_order_also_if_handles_are_dropped(
     with_ranks(3, |comm| {
         let mut works = Vec::new();
         for turn in 0..40_i64 {
-            let tensor = TensorMut::from_vec(vec![turn + i64::from(comm.rank()); 100], &[100]).unwrap();
+            let tensor =
+                TensorMut::from_vec(vec![turn + i64::from(comm.rank()); 100], &[100]).unwrap();
             let work = comm.all_reduce_async(tensor, ReduceOp::Sum).unwrap();
-            if turn % 4 == 0 { work.detach() } else { works.push((turn, work)) }
+            if turn % 4 == 0 {
+                work.detach()
+            } else {
+                works.push((turn, work))
+            }
         }
         comm.barrier().unwrap();
         for (turn, work) in works {
-            assert!(work.is_done(), "a barrier runs behind what was submitted before it");
+            assert!(
+                work.is_done(),
+                "a barrier runs behind what was submitted before it"
+            );
             let tensor = work.take().unwrap();
-            assert!(tensor.as_slice::<i64>().unwrap().iter().all(|sum| *sum == 3 * turn + 3));
+            assert!(
+                tensor
+                    .as_slice::<i64>()
+                    .unwrap()
+                    .iter()
+                    .all(|sum| *sum == 3 * turn + 3)
+            );
         }
         let tensor = TensorMut::from_vec(vec![comm.rank(); 10], &[10]).unwrap();
         let tensor = comm.broadcast_async(tensor, 2).unwrap().take().unwrap();
@@ -186,7 +231,9 @@ fn arguments_that_make_no_sense_are_refused_and_harm_nothing() {
     with_ranks(2, |comm| {
         let error = comm.broadcast(&mut [0_u8], 2).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        let error = comm.all_reduce_into(&[0_u8; 2], &mut [0; 3], ReduceOp::Sum).unwrap_err();
+        let error = comm
+            .all_reduce_into(&[0_u8; 2], &mut [0; 3], ReduceOp::Sum)
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         let error = comm.send(&[1_u8], 9).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -8,7 +8,9 @@ use support::with_ranks;
 const SIZES: [usize; 9] = [0, 1, 7, 56, 57, 4096, 65_536, 65_537, 3_000_000];
 
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|index| (index * 31 + seed * 17 + index / 251) as u8).collect()
+    (0..len)
+        .map(|index| (index * 31 + seed * 17 + index / 251) as u8)
+        .collect()
 }
 
 #[test]
@@ -35,7 +37,8 @@ fn both_directions_are_independent() {
     with_ranks(2, |comm| {
         let peer = 1 - comm.rank();
         for turn in 0..2000_u64 {
-            comm.send(&[turn * 2 + u64::from(comm.rank())], peer).unwrap();
+            comm.send(&[turn * 2 + u64::from(comm.rank())], peer)
+                .unwrap();
             let mut got = [0_u64];
             comm.recv(&mut got, peer).unwrap();
             assert_eq!(got[0], turn * 2 + u64::from(peer));
@@ -53,7 +56,10 @@ fn a_message_to_oneself_arrives() {
         assert_eq!(got, [7, 8]);
         let large = pattern(1, 2_000_000);
         let receive = comm
-            .recv_async(TensorMut::from_vec(vec![0_u8; large.len()], &[large.len()]).unwrap(), 0)
+            .recv_async(
+                TensorMut::from_vec(vec![0_u8; large.len()], &[large.len()]).unwrap(),
+                0,
+            )
             .unwrap();
         comm.send(&large, 0).unwrap();
         assert!(receive.take().unwrap().as_slice::<u8>().unwrap() == large);

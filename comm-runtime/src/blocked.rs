@@ -72,8 +72,9 @@ impl Core {
         active: &mut Active,
         now: Instant,
     ) -> Result<()> {
+        active.first_look.get_or_insert(now);
         let since = *active.blocked_since.get_or_insert(now);
-        if active.deadline.is_some_and(|deadline| deadline <= now) {
+        if active.deadline().is_some_and(|deadline| deadline <= now) {
             return Err(self.timeout_error(state, active, now - since));
         }
         let due = match active.reported {

@@ -1,7 +1,7 @@
 //! A submitted operation, from the call to its state machine.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
@@ -52,27 +52,37 @@ pub(crate) const fn message_signature(sequence: u64, dtype: DType, count: usize)
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) call: Call,
-    pub(crate) deadline: Option<Instant>,
+    /// How long the operation may take, from the first look at the clock: an operation that never
+    /// has to sleep never reads it.
+    pub(crate) timeout: Option<Duration>,
+    /// The first look at the clock.
+    pub(crate) first_look: Option<Instant>,
     /// Set when the operation has its place in the lane's order.
     pub(crate) identity: Option<Identity>,
     /// Set when its edges are connected.
     pub(crate) operation: Option<HostOperation>,
-    /// Set at the first look at the clock.
+    /// Since when nothing has moved.
     pub(crate) blocked_since: Option<Instant>,
     /// When the peers were told last that the operation is blocked.
     pub(crate) reported: Option<Instant>,
 }
 
 impl Active {
-    pub(crate) const fn new(call: Call, deadline: Option<Instant>) -> Self {
+    pub(crate) const fn new(call: Call, timeout: Option<Duration>) -> Self {
         Self {
             call,
-            deadline,
+            timeout,
+            first_look: None,
             identity: None,
             operation: None,
             blocked_since: None,
             reported: None,
         }
+    }
+
+    /// When the operation's time is up, if that is limited and the clock was read.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        Some(self.first_look? + self.timeout?)
     }
 
     pub(crate) fn signature(&self, sequence: u64) -> Signature {

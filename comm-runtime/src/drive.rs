@@ -161,7 +161,7 @@ impl Core {
         let now = Instant::now();
         let first = active.blocked_since.is_none();
         self.watch(lane, state, active, now)?;
-        let deadline = match (active.deadline, limit) {
+        let deadline = match (active.deadline(), limit) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };

@@ -32,6 +32,7 @@ mod worker;
 
 pub use communicator::{
     Communicator, CommunicatorBuilder, Explanation, TransportContext, TransportFactory,
+    TransportTable,
 };
 pub use edge::connect::ConnectedEdge;
 pub use plan::{Plan, PlanConfig, Request};

@@ -54,8 +54,6 @@ pub struct Setting {
 pub struct Settings {
     /// Sizes and limits that steer planning.
     pub plan: PlanConfig,
-    /// How long ranks may take to find each other.
-    pub init_timeout: Duration,
     /// How long an edge may take to connect.
     pub connect_timeout: Duration,
     /// How long one operation may take; `None` for any time.
@@ -69,7 +67,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             plan: PlanConfig::default(),
-            init_timeout: Duration::from_secs(300),
             connect_timeout: Duration::from_secs(30),
             operation_timeout: Some(Duration::from_secs(1800)),
             transports: Vec::new(),
@@ -141,12 +138,6 @@ impl Settings {
         reader.read("COMM_TRANSPORTS", &mut settings.transports, names, |list| {
             list.join(",")
         })?;
-        reader.read(
-            "COMM_INIT_TIMEOUT_SECONDS",
-            &mut settings.init_timeout,
-            seconds,
-            |time| time.as_secs_f64().to_string(),
-        )?;
         reader.read(
             "COMM_CONNECT_TIMEOUT_SECONDS",
             &mut settings.connect_timeout,

@@ -140,7 +140,7 @@ impl Worker {
                 if drive_all(&mut lanes) {
                     wait.moved();
                 } else if wait.pause() == Pause::Sleep {
-                    self.sleep(&mut lanes);
+                    self.sleep(&lanes);
                 }
                 self.take_inbox(&mut lanes);
             }
@@ -162,7 +162,7 @@ impl Worker {
     }
 
     /// Sleeps armed on all lanes that wait for peers.
-    fn sleep(&self, lanes: &mut Vec<(Arc<Core>, LaneKey)>) {
+    fn sleep(&self, lanes: &[(Arc<Core>, LaneKey)]) {
         let ticket = self.doorbell.ticket();
         let mut may_sleep = true;
         let mut sleepers = Vec::new();

@@ -11,7 +11,7 @@ use comm_api::{Communicator, Result};
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// Calls `body` on every communicator, each on a thread of its own; returns the results by rank.
-pub fn on_every_rank<T: Send + 'static>(
+pub(crate) fn on_every_rank<T: Send + 'static>(
     communicators: Vec<Communicator>,
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
@@ -28,7 +28,11 @@ pub fn on_every_rank<T: Send + 'static>(
     }
     drop(sender);
     let mut results: Vec<_> = (0..ranks)
-        .map(|_| receiver.recv_timeout(WATCHDOG).expect("a rank panicked or is stuck"))
+        .map(|_| {
+            receiver
+                .recv_timeout(WATCHDOG)
+                .expect("a rank panicked or is stuck")
+        })
         .collect();
     results.sort_by_key(|(rank, _)| *rank);
     results.into_iter().map(|(_, result)| result).collect()
@@ -36,7 +40,7 @@ pub fn on_every_rank<T: Send + 'static>(
 
 /// Starts `ranks` ranks with default settings and calls `body` on each.
 #[allow(dead_code, reason = "not every test file needs it")]
-pub fn with_ranks<T: Send + 'static>(
+pub(crate) fn with_ranks<T: Send + 'static>(
     ranks: u32,
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Result<Vec<T>> {

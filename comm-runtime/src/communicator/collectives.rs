@@ -253,7 +253,7 @@ impl Communicator {
             key,
         });
         let (work, completer) = WorkBuilder::new().driver(driver).channel();
-        let active = Active::new(call, self.core.deadline());
+        let active = Active::new(call, self.core.operation_timeout);
         self.core.submit(lane, active, move |result| {
             completer.complete(result.map(|()| finish(owned)));
         })?;

@@ -10,6 +10,10 @@ use crate::edge::connect::ConnectedEdge;
 use crate::settings::Setting;
 use crate::wait::WaitPolicy;
 
+/// Names of transports in the order in which they are tried, each with what keeps it from being
+/// used, if anything does.
+pub type TransportTable = Vec<(String, Option<String>)>;
+
 /// The effective configuration and the connections of one rank.
 ///
 /// A snapshot: edges that connect later are missing. `Display` prints all of it.
@@ -22,7 +26,7 @@ pub struct Explanation {
     pub peers: Vec<PeerInfo>,
     /// Registered transports in the order in which they are tried, with what keeps this rank from
     /// using them.
-    pub transports: Vec<(String, Option<String>)>,
+    pub transports: TransportTable,
     /// Edges connected so far.
     pub edges: Vec<ConnectedEdge>,
     /// Every effective value and its source.

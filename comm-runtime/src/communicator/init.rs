@@ -10,9 +10,10 @@ use comm_core::fifo::FifoLayout;
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Rendezvous, Result, Transport};
 
 use super::control::Handler;
-use super::{Communicator, Core, LeaveOnDrop, Users};
+use super::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
 use crate::abort::AbortState;
-use crate::control::{ControlPlane, JobSecret, JoinOptions, Process, ProcessOptions};
+use crate::control::rendezvous::RendezvousAddress;
+use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Process};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
@@ -32,15 +33,20 @@ pub struct TransportContext {
 /// Makes one rank's instance of a transport.
 pub type TransportFactory = Box<dyn FnOnce(&TransportContext) -> Result<Arc<dyn Transport>> + Send>;
 
+/// Where the ranks find each other.
+#[derive(Debug)]
+enum Meeting {
+    Address(RendezvousAddress),
+    Table(Arc<dyn Rendezvous>),
+}
+
 /// Starts a communicator: says who this rank is, how to find the others, and what may connect it.
 #[derive(Default)]
 pub struct CommunicatorBuilder {
     rank: Option<Rank>,
     world_size: Option<u32>,
-    rendezvous: Option<Arc<dyn Rendezvous>>,
-    secret: Option<JobSecret>,
-    process: ProcessOptions,
-    insecure: bool,
+    meeting: Option<Meeting>,
+    control: ControlSettings,
     transports: Vec<(String, TransportFactory)>,
     settings: Settings,
 }
@@ -51,7 +57,7 @@ impl fmt::Debug for CommunicatorBuilder {
         f.debug_struct("CommunicatorBuilder")
             .field("rank", &self.rank)
             .field("world_size", &self.world_size)
-            .field("rendezvous", &self.rendezvous)
+            .field("meeting", &self.meeting)
             .field("transports", &transports)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
@@ -73,31 +79,33 @@ impl CommunicatorBuilder {
         self
     }
 
-    /// Sets where the ranks find each other.
+    /// Sets where the ranks find each other, by address.
+    ///
+    /// A unique id carries the job's secret, which then counts.
+    #[must_use]
+    pub fn rendezvous_at(mut self, address: RendezvousAddress) -> Self {
+        self.meeting = Some(Meeting::Address(address));
+        self
+    }
+
+    /// Sets where the ranks find each other: a table of the program's own.
     #[must_use]
     pub fn rendezvous(mut self, rendezvous: Arc<dyn Rendezvous>) -> Self {
-        self.rendezvous = Some(rendezvous);
+        self.meeting = Some(Meeting::Table(rendezvous));
+        self
+    }
+
+    /// Sets how this process listens, whom it lets in, and how long joining may take.
+    #[must_use]
+    pub fn control(mut self, control: ControlSettings) -> Self {
+        self.control = control;
         self
     }
 
     /// Sets the secret that all processes of the job know.
     #[must_use]
     pub fn secret(mut self, secret: Option<JobSecret>) -> Self {
-        self.secret = secret;
-        self
-    }
-
-    /// Allows connections from other hosts without a secret.
-    #[must_use]
-    pub const fn insecure(mut self, insecure: bool) -> Self {
-        self.insecure = insecure;
-        self
-    }
-
-    /// Sets how this process listens.
-    #[must_use]
-    pub fn process_options(mut self, options: ProcessOptions) -> Self {
-        self.process = options;
+        self.control.secret = secret;
         self
     }
 
@@ -112,7 +120,7 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.settings.operation_timeout = timeout;
-        let text = timeout.map_or("none".to_owned(), |time| time.as_secs_f64().to_string());
+        let text = timeout.map_or_else(|| "none".to_owned(), |time| time.as_secs_f64().to_string());
         self.settings
             .note_builder("COMM_OPERATION_TIMEOUT_SECONDS", text);
         self
@@ -121,7 +129,7 @@ impl CommunicatorBuilder {
     /// Sets how long the ranks may take to find each other.
     #[must_use]
     pub fn init_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.init_timeout = timeout;
+        self.control.join_timeout = timeout;
         self.settings.note_builder(
             "COMM_INIT_TIMEOUT_SECONDS",
             timeout.as_secs_f64().to_string(),
@@ -198,14 +206,22 @@ impl CommunicatorBuilder {
         let world_size = self
             .world_size
             .ok_or_else(|| missing("set the world size"))?;
-        let rendezvous = self
-            .rendezvous
+        let meeting = self
+            .meeting
             .take()
             .ok_or_else(|| missing("set a rendezvous, for instance COMM_RENDEZVOUS=host:port"))?;
+        if let Meeting::Address(RendezvousAddress::UniqueId(id)) = &meeting {
+            self.control.secret = Some(id.secret()?);
+        }
         FifoLayout::new(self.settings.plan.step_bytes)?;
         let order = self.order()?;
         let fork = ForkGuard::new()?;
-        let process = Process::acquire(&self.process)?;
+        let process = Process::acquire(&self.control.process_options())?;
+        let (secret, insecure) = (self.control.secret.clone(), self.control.insecure);
+        let rendezvous = match meeting {
+            Meeting::Table(table) => table,
+            Meeting::Address(address) => address.open(&process, rank, secret.clone(), insecure)?,
+        };
         let context = TransportContext {
             doorbells: Arc::clone(process.doorbells()),
         };
@@ -218,11 +234,11 @@ impl CommunicatorBuilder {
                 .transports
                 .insert(transport.name().to_owned(), transport.facts()?);
         }
-        let deadline = Instant::now() + self.settings.init_timeout;
         let options = JoinOptions::new(rank, world_size, rendezvous)
-            .deadline(deadline)
-            .secret(self.secret.clone())
-            .insecure(self.insecure);
+            .deadline(Instant::now() + self.control.join_timeout)
+            .secret(secret)
+            .insecure(insecure)
+            .heartbeat(self.control.heartbeat);
         let handler = Arc::new(Handler::default());
         let (control, peers) = ControlPlane::join(
             Arc::clone(&process),
@@ -312,7 +328,7 @@ impl CommunicatorBuilder {
         &mut self,
         order: &[String],
         context: &TransportContext,
-    ) -> (Vec<Arc<dyn Transport>>, Vec<(String, Option<String>)>) {
+    ) -> (Vec<Arc<dyn Transport>>, TransportTable) {
         let mut made = Vec::new();
         let mut table = Vec::new();
         for name in order {

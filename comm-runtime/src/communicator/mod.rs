@@ -24,11 +24,11 @@ mod messages;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
 
-pub use explain::Explanation;
+pub use explain::{Explanation, TransportTable};
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 
 use crate::abort::AbortState;
@@ -77,9 +77,9 @@ pub(crate) struct Core {
     /// Ranks that have said goodbye.
     left: Mutex<HashSet<Rank>>,
     settings: Vec<Setting>,
-    transport_table: Vec<(String, Option<String>)>,
+    transport_table: TransportTable,
     fork: ForkGuard,
-    this: OnceLock<Weak<Core>>,
+    this: OnceLock<Weak<Self>>,
 }
 
 /// Which threads have called into the communicator.
@@ -162,7 +162,7 @@ impl Core {
         let lane = self
             .lane(key)
             .ok_or_else(|| no_such_rank(key, self.world_size()))?;
-        let active = Active::new(call, self.deadline());
+        let active = Active::new(call, self.operation_timeout);
         match lane.try_acquire_idle() {
             Some(driving) => {
                 self.check_usable()?;
@@ -209,11 +209,6 @@ impl Core {
         });
         self.kick_worker(lane.key);
         Ok(())
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.operation_timeout
-            .map(|timeout| Instant::now() + timeout)
     }
 
     /// Whether the inlined paths may be taken.

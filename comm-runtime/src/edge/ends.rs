@@ -37,7 +37,6 @@ impl Identity {
 #[derive(Debug)]
 pub(crate) struct SendEnd {
     pub(crate) peer: Rank,
-    pub(crate) transport: String,
     kind: SendKind,
 }
 
@@ -63,11 +62,7 @@ impl SendEnd {
             ConnInfo::MessageSend(message) => SendKind::Message(message),
             other => return Err(wrong_end(transport, "sending", &other)),
         };
-        Ok(Self {
-            peer,
-            transport: transport.to_owned(),
-            kind,
-        })
+        Ok(Self { peer, kind })
     }
 
     /// The FIFO, if the edge is one; for the inlined path of small messages.
@@ -157,7 +152,6 @@ impl SendEnd {
 #[derive(Debug)]
 pub(crate) struct RecvEnd {
     pub(crate) peer: Rank,
-    pub(crate) transport: String,
     kind: RecvKind,
     /// Private copy of a small step's payload.
     small: Box<[u8; SMALL_BYTES]>,
@@ -181,7 +175,6 @@ impl RecvEnd {
         };
         Ok(Self {
             peer,
-            transport: transport.to_owned(),
             kind,
             small: Box::new([0; SMALL_BYTES]),
             own_rank,

@@ -25,8 +25,61 @@ pub(crate) struct OneShotReduce {
     /// Peers that got the current chunk.
     sent: usize,
     /// Payloads of the current chunk by rank; null until they arrive.
-    payloads: Vec<*const u8>,
+    payloads: Payloads,
     arrived: usize,
+}
+
+/// One pointer per rank, without an allocation for worlds of usual size on one host.
+#[derive(Debug)]
+struct Payloads {
+    few: [*const u8; FEW],
+    many: Vec<*const u8>,
+    len: usize,
+}
+
+const FEW: usize = 16;
+
+impl Payloads {
+    fn new(len: usize) -> Self {
+        let many = if len > FEW {
+            vec![std::ptr::null(); len]
+        } else {
+            Vec::new()
+        };
+        Self {
+            few: [std::ptr::null(); FEW],
+            many,
+            len,
+        }
+    }
+
+    fn all(&self) -> &[*const u8] {
+        if self.len > FEW {
+            &self.many
+        } else {
+            &self.few[..self.len]
+        }
+    }
+
+    fn all_mut(&mut self) -> &mut [*const u8] {
+        if self.len > FEW {
+            &mut self.many
+        } else {
+            &mut self.few[..self.len]
+        }
+    }
+
+    fn get(&self, rank: usize) -> *const u8 {
+        self.all()[rank]
+    }
+
+    fn set(&mut self, rank: usize, payload: *const u8) {
+        self.all_mut()[rank] = payload;
+    }
+
+    fn clear(&mut self) {
+        self.all_mut().fill(std::ptr::null());
+    }
 }
 
 // SAFETY: the payload pointers belong to the lane's edges, which are used by whoever advances the
@@ -35,7 +88,7 @@ unsafe impl Send for OneShotReduce {}
 
 impl OneShotReduce {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
-        let payloads = vec![std::ptr::null(); plan.world_size as usize];
+        let payloads = Payloads::new(plan.world_size as usize);
         Self {
             plan,
             identity,
@@ -109,10 +162,10 @@ impl OneShotReduce {
             for index in &resolved.recv {
                 let end = &mut ends.recv[*index];
                 let peer = end.peer as usize;
-                if self.payloads[peer].is_null()
+                if self.payloads.get(peer).is_null()
                     && let Some(payload) = end.try_take(&self.identity, bytes)?
                 {
-                    self.payloads[peer] = payload;
+                    self.payloads.set(peer, payload);
                     self.arrived += 1;
                 }
             }
@@ -126,12 +179,12 @@ impl OneShotReduce {
         let own = unsafe { self.buffers.input.add(offset) };
         // SAFETY: as above, for the output.
         let target = unsafe { self.buffers.output.add(offset) };
-        self.payloads[self.plan.rank as usize] = own;
+        self.payloads.set(self.plan.rank as usize, own);
         if let Some(reducer) = &self.plan.reducer {
             let ranks = self.plan.average_of.max(1);
             // SAFETY: every payload was checked to hold `count` elements and is not consumed yet;
             // the output covers the chunk and is the input or overlaps nothing.
-            unsafe { reducer.reduce_many_scaled(target, &self.payloads, count, ranks) };
+            unsafe { reducer.reduce_many_scaled(target, self.payloads.all(), count, ranks) };
         }
         let plan = Arc::clone(&self.plan);
         if let Some((_, resolved)) = plan.channels().next() {
@@ -139,7 +192,7 @@ impl OneShotReduce {
                 ends.recv[*index].consume()?;
             }
         }
-        self.payloads.fill(std::ptr::null());
+        self.payloads.clear();
         self.arrived = 0;
         self.sent = 0;
         Ok(())
@@ -153,7 +206,7 @@ impl OneShotReduce {
             visit(BlockedOn::Credit(*index));
         }
         for (index, peer) in resolved.recv.iter().zip(&self.plan.receives_from) {
-            if self.payloads[*peer as usize].is_null() {
+            if self.payloads.get(*peer as usize).is_null() {
                 visit(BlockedOn::Step(*index));
             }
         }

@@ -17,7 +17,9 @@ pub(crate) struct ProgramRun {
     plan: Arc<Plan>,
     identity: Identity,
     buffers: Buffers,
-    cursors: Vec<Cursor>,
+    first: Cursor,
+    /// Channels after the first one; usually none, so that nothing is allocated.
+    others: Vec<Cursor>,
 }
 
 /// How far one channel has come.
@@ -29,28 +31,30 @@ struct Cursor {
 
 impl ProgramRun {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
-        let cursors = vec![
-            Cursor {
-                next: 0,
-                blocked_on: None
-            };
-            plan.channels.len()
-        ];
+        let start = Cursor {
+            next: 0,
+            blocked_on: None,
+        };
         Self {
+            first: start,
+            others: vec![start; plan.channels.len().saturating_sub(1)],
             plan,
             identity,
             buffers,
-            cursors,
         }
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
+        let mut moved_at_all = false;
         loop {
             let mut moved = false;
             let mut done = true;
             for (channel, (program, resolved)) in self.plan.channels().enumerate() {
-                let cursor = &mut self.cursors[channel];
+                let cursor = match channel {
+                    0 => &mut self.first,
+                    other => &mut self.others[other - 1],
+                };
                 while cursor.next < program.len() {
                     let primitive = program.primitive(cursor.next);
                     let bytes = primitive.count * self.plan.element_bytes;
@@ -81,14 +85,19 @@ impl ProgramRun {
                 return Ok(Progress::Moved);
             }
             if !moved {
-                return Ok(Progress::Blocked);
+                return Ok(if moved_at_all {
+                    Progress::Moved
+                } else {
+                    Progress::Blocked
+                });
             }
+            moved_at_all = true;
         }
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
-        self.cursors
-            .iter()
+        let cursors = std::iter::once(&self.first).chain(&self.others);
+        cursors
             .filter_map(|cursor| cursor.blocked_on)
             .for_each(visit);
     }

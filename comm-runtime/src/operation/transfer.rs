@@ -9,6 +9,15 @@ use super::{Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing};
 use crate::kernels;
 
+/// Blocked, or moved if part of the budget was spent.
+const fn stopped(left_bytes: usize, budget_bytes: usize) -> Progress {
+    if left_bytes == budget_bytes {
+        Progress::Blocked
+    } else {
+        Progress::Moved
+    }
+}
+
 /// The sending half of a message.
 #[derive(Debug)]
 pub(crate) struct SendRun {
@@ -41,7 +50,7 @@ impl SendRun {
         loop {
             let bytes = (self.len_bytes - self.sent_bytes).min(self.step_bytes);
             let Some(outgoing) = end.try_reserve(bytes)? else {
-                return Ok(Progress::Blocked);
+                return Ok(stopped(budget, budget_bytes));
             };
             // SAFETY: `sent_bytes` is at most the length of the buffer.
             let from = unsafe { self.buffers.input.add(self.sent_bytes) };
@@ -102,7 +111,7 @@ impl RecvRun {
         loop {
             let bytes = (self.len_bytes - self.received_bytes).min(self.step_bytes);
             let Some(payload) = end.try_take(&self.identity, bytes)? else {
-                return Ok(Progress::Blocked);
+                return Ok(stopped(budget, budget_bytes));
             };
             // SAFETY: `received_bytes` is at most the length of the buffer.
             let to = unsafe { self.buffers.output.add(self.received_bytes) };

@@ -21,11 +21,18 @@ impl LocalRendezvous {
     /// An empty table.
     #[must_use]
     pub fn new() -> Self {
-        Self { table: Mutex::default(), published: watch::Sender::new(0) }
+        Self {
+            table: Mutex::default(),
+            published: watch::Sender::new(0),
+        }
     }
 
     fn get(&self, key: &str) -> Option<Bytes> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.table
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .cloned()
     }
 }
 
@@ -42,7 +49,12 @@ impl Rendezvous for LocalRendezvous {
     }
 
     async fn publish(&self, key: &str, value: Bytes, _deadline: Instant) -> Result<()> {
-        match self.table.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()) {
+        match self
+            .table
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(key.to_owned())
+        {
             Entry::Occupied(held) if *held.get() != value => {
                 return Err(Error::new(
                     ErrorKind::Rendezvous,

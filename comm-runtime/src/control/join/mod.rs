@@ -1,0 +1,361 @@
+//! Joining a communicator: from a rendezvous to the facts of all ranks.
+//!
+//! # Contract
+//!
+//! Every rank does O(log n) look-ups, connections and messages:
+//!
+//! 1. Rank 0 publishes a random communicator id with its world size; all others look it up.
+//! 2. Every rank publishes its addresses, looks up those of its neighbours (rank + 1, 2, 4, ...)
+//!    and connects to them.
+//! 3. An allgather over these links carries the facts. Nobody has them before every rank has
+//!    connected, so whoever is through may let go of the rendezvous.
+//!
+//! A rank that finds a reason why the communicator cannot be, publishes it under the `fault` key,
+//! which every rank watches all the time, and tells it over its links: all ranks end with the
+//! first reason. A rank that stays away is found out at the deadline, and the reason then lists
+//! everybody who is missing, not only the neighbours of the rank that ran out of patience.
+
+mod options;
+mod reason;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::control::allgather::{self, Use};
+use crate::control::core::Core;
+use crate::control::hello::CommunicatorId;
+use crate::control::host;
+use crate::control::member::{Member, MemberSpec};
+use crate::control::plane::ControlHandler;
+use crate::control::secret;
+
+pub use options::{DEFAULT_JOIN_TIMEOUT, JoinOptions};
+
+use reason::Failed;
+
+/// What rank 0 publishes for all.
+#[derive(Debug, Serialize, Deserialize)]
+struct Opening {
+    communicator: CommunicatorId,
+    registration: Registration,
+}
+
+/// What every rank publishes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Registration {
+    world_size: u32,
+    info: PeerInfo,
+}
+
+/// Joins; runs on the control thread.
+pub(crate) async fn join(
+    core: Arc<Core>,
+    options: JoinOptions,
+    mut facts: PeerInfo,
+    handler: Arc<dyn ControlHandler>,
+) -> Result<(Arc<Member>, Vec<PeerInfo>)> {
+    facts.rank = options.rank;
+    facts.host = core.host;
+    facts.host_name.clone_from(&core.host_name);
+    facts.process = core.id;
+    facts.pid = std::process::id();
+    facts.control_addresses = core.addresses(options.scope());
+    facts.fd_socket = core.fd_socket().map(str::to_owned);
+    facts.numa_nodes = host::numa_nodes();
+    facts.cpus = host::cpu_count();
+    let attempt = Attempt {
+        core,
+        options,
+        facts,
+        start: Instant::now(),
+    };
+    let mut member = None;
+    match attempt.run(handler, &mut member).await {
+        Ok(facts) => member
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "a join ended without a member"))
+            .map(|member| (member, facts)),
+        Err(failed) => Err(attempt.give_up(failed, member).await),
+    }
+}
+
+struct Attempt {
+    core: Arc<Core>,
+    options: JoinOptions,
+    facts: PeerInfo,
+    start: Instant,
+}
+
+impl Attempt {
+    /// The join with everything that can end it early.
+    async fn run(
+        &self,
+        handler: Arc<dyn ControlHandler>,
+        member: &mut Option<Arc<Member>>,
+    ) -> Result<Vec<PeerInfo>, Failed> {
+        let deadline = tokio::time::Instant::from_std(self.options.deadline);
+        let steps = async {
+            self.check_arguments()?;
+            let registered = member.insert(self.open(handler).await?);
+            self.connect(registered).await?;
+            self.exchange_facts(registered).await
+        };
+        if self.options.world_size == 1 {
+            return steps.await;
+        }
+        tokio::select! {
+            // A result that is there goes before a fault that is there, too.
+            biased;
+            result = tokio::time::timeout_at(deadline, steps) => match result {
+                // Every wait inside ends at the same deadline and may be the first to see it.
+                Ok(Err(failed)) if failed.error.kind() == ErrorKind::Timeout && failed.tell => {
+                    Err(self.who_is_missing().await)
+                }
+                Ok(result) => result,
+                Err(_) => Err(self.who_is_missing().await),
+            },
+            failed = self.watch_fault() => Err(failed),
+        }
+    }
+
+    fn check_arguments(&self) -> Result<(), Failed> {
+        let JoinOptions {
+            rank, world_size, ..
+        } = self.options;
+        if rank < world_size {
+            return Ok(());
+        }
+        let error = Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "pid {} on {} was started as rank {rank} of a world of {world_size}; ranks go \
+                 from 0 to the world size, exclusive",
+                self.facts.pid, self.facts.host_name
+            ),
+        );
+        Err(Failed {
+            rank: Some(rank),
+            ..error.into()
+        })
+    }
+
+    /// Step 1: the identity of the communicator; then this rank takes connections.
+    async fn open(&self, handler: Arc<dyn ControlHandler>) -> Result<Arc<Member>, Failed> {
+        let mut communicator: CommunicatorId = secret::random()?;
+        if self.options.world_size > 1 {
+            if self.options.rank == 0 {
+                let opening = Opening {
+                    communicator,
+                    registration: self.registration(),
+                };
+                self.publish("opening", &opening).await?;
+            } else {
+                let opening: Opening = self.lookup("opening", self.options.deadline).await?;
+                communicator = opening.communicator;
+                self.compare(&opening.registration)?;
+            }
+        }
+        tracing::debug!(rank = self.options.rank, elapsed = ?self.start.elapsed(), "join: opened");
+        Ok(Member::register(
+            &self.core,
+            MemberSpec {
+                communicator,
+                rank: self.options.rank,
+                world_size: self.options.world_size,
+                admission: self.options.admission.clone(),
+                heartbeat: self.options.heartbeat,
+                handler,
+            },
+        )?)
+    }
+
+    /// Step 2: this rank's addresses go out, the neighbours' come in and are dialled.
+    async fn connect(&self, member: &Arc<Member>) -> Result<(), Failed> {
+        let JoinOptions {
+            rank, world_size, ..
+        } = self.options;
+        if world_size > 1 {
+            self.publish(&rank_key(rank), &self.registration()).await?;
+        }
+        let mut lookups = JoinSet::new();
+        for distance in allgather::distances(world_size) {
+            let key = self.key(&rank_key(allgather::neighbour(rank, distance, world_size)));
+            let rendezvous = Arc::clone(&self.options.rendezvous);
+            let deadline = self.options.deadline;
+            lookups.spawn(async move { rendezvous.lookup(&key, deadline).await });
+        }
+        let mut neighbours = Vec::new();
+        while let Some(found) = lookups.join_next().await {
+            let found = found.map_err(|_| Error::new(ErrorKind::Aborted, "the join was ended"))?;
+            let registration: Registration = decode(&found?)?;
+            self.compare(&registration)?;
+            neighbours.push(registration.info.rank);
+            member.learn(registration.info.clone());
+            member.route(registration.info.rank)?;
+        }
+        tracing::debug!(rank, elapsed = ?self.start.elapsed(), "join: found its neighbours");
+        for neighbour in neighbours {
+            loop {
+                let changed = member.changed().notified();
+                match member.is_connected(neighbour) {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => {
+                        return Err(Failed {
+                            rank: Some(neighbour),
+                            error,
+                            tell: true,
+                        });
+                    }
+                }
+                if let Some(error) = member.failure() {
+                    return Err(self.better_reason(error).await);
+                }
+                changed.await;
+            }
+        }
+        tracing::debug!(rank, elapsed = ?self.start.elapsed(), "join: connected");
+        Ok(())
+    }
+
+    /// Step 3: the facts of all ranks.
+    async fn exchange_facts(&self, member: &Arc<Member>) -> Result<Vec<PeerInfo>, Failed> {
+        let JoinOptions {
+            rank, world_size, ..
+        } = self.options;
+        let own = encode(&self.facts)?;
+        let deadline = self.options.deadline.into();
+        let gather = Arc::clone(member).allgather(Use::Facts, 0, own, deadline);
+        let values = match gather.await {
+            Ok(values) => values,
+            Err(error) if member.failure().is_some() => {
+                return Err(self.better_reason(error).await);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut facts = Vec::with_capacity(values.len());
+        for (expected, value) in (0..world_size).zip(values) {
+            let info: PeerInfo = decode(&value)?;
+            if info.rank != expected {
+                let error = Error::new(
+                    ErrorKind::Protocol,
+                    format!("rank {expected} sent facts about rank {}", info.rank),
+                );
+                return Err(error.into());
+            }
+            member.learn(info.clone());
+            facts.push(info);
+        }
+        member.set_joined();
+        tracing::debug!(rank, elapsed = ?self.start.elapsed(), "join: has the facts of all ranks");
+        Ok(facts)
+    }
+
+    fn registration(&self) -> Registration {
+        let mut info = self.facts.clone();
+        // They can be long, and only the allgather needs to carry them.
+        info.transports.clear();
+        Registration {
+            world_size: self.options.world_size,
+            info,
+        }
+    }
+
+    /// Compares what another rank says about the world with what this one was told.
+    fn compare(&self, other: &Registration) -> Result<(), Failed> {
+        if other.world_size == self.options.world_size {
+            return Ok(());
+        }
+        let error = Error::new(
+            ErrorKind::InvalidConfiguration,
+            format!(
+                "the ranks disagree about the world size: {} says {}, {} says {}; start all ranks \
+                 with the same one",
+                self.facts, self.options.world_size, other.info, other.world_size
+            ),
+        );
+        Err(error.into())
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}/{key}", self.options.name)
+    }
+
+    async fn publish(&self, key: &str, value: &impl Serialize) -> Result<(), Failed> {
+        let key = self.key(key);
+        let value = encode(value)?;
+        let rendezvous = &self.options.rendezvous;
+        let error = match rendezvous.publish(&key, value, self.options.deadline).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        // If another rank took the place, say who it is.
+        let taken = match rendezvous.lookup(&key, Instant::now()).await {
+            Ok(taken) => decode::<Registration>(&taken)
+                .or_else(|_| decode::<Opening>(&taken).map(|opening| opening.registration)),
+            Err(_) => return Err(error.into()),
+        };
+        match taken {
+            Ok(other) if other.info.process != self.facts.process => {
+                let error = Error::new(
+                    ErrorKind::Rendezvous,
+                    format!(
+                        "rank {} is claimed twice: by {} and by {}; start every rank once, and \
+                         give every job a rendezvous of its own",
+                        self.options.rank, other.info, self.facts
+                    ),
+                )
+                .with("rendezvous", rendezvous.describe())
+                .with_source(error);
+                Err(Failed {
+                    rank: Some(self.options.rank),
+                    error,
+                    tell: true,
+                })
+            }
+            _ => Err(error.into()),
+        }
+    }
+
+    async fn lookup<T: DeserializeOwned>(&self, key: &str, deadline: Instant) -> Result<T> {
+        decode(
+            &self
+                .options
+                .rendezvous
+                .lookup(&self.key(key), deadline)
+                .await?,
+        )
+    }
+}
+
+fn rank_key(rank: Rank) -> String {
+    format!("rank/{rank}")
+}
+
+fn encode(value: &impl Serialize) -> Result<Bytes> {
+    postcard::to_allocvec(value)
+        .map(Bytes::from)
+        .map_err(|error| {
+            Error::new(
+                ErrorKind::Internal,
+                format!("facts of a rank do not encode: {error}"),
+            )
+        })
+}
+
+fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T> {
+    postcard::from_bytes(value).map_err(|error| {
+        Error::new(
+            ErrorKind::Rendezvous,
+            format!(
+                "an entry of the rendezvous does not decode: {error}; another release or another \
+                 program uses the same place"
+            ),
+        )
+    })
+}
