@@ -1,5 +1,6 @@
 //! Which jobs the options ask for.
 
+use comm_api::LaunchEnvironment;
 use comm_bench::{Operation, Suite};
 use comm_core::{Error, ErrorKind, Result};
 
@@ -48,23 +49,22 @@ pub(super) fn of(options: &Options) -> Result<Vec<Job>> {
 /// # Errors
 ///
 /// [`ErrorKind::InvalidArgument`] also when the options ask for another job than this one.
-pub(super) fn joined(options: &Options, world_size: u32) -> Result<Job> {
-    let refused = |message: &'static str| {
-        Err(Error::new(ErrorKind::InvalidArgument, message).with("WORLD_SIZE", world_size))
+pub(super) fn joined(options: &Options, launched: &LaunchEnvironment) -> Result<Job> {
+    let given = if !options.ranks.is_empty() && options.ranks != [launched.world_size] {
+        "--ranks"
+    } else if options.pin.is_some() {
+        "--pin"
+    } else {
+        return job(options, launched.world_size);
     };
-    if !options.ranks.is_empty() && options.ranks != [world_size] {
-        return refused(
-            "the ranks were started by a launcher (RANK and WORLD_SIZE are set); leave out --ranks, \
-             or unset these variables to have the ranks started here",
-        );
-    }
-    if options.pin.is_some() {
-        return refused(
-            "the ranks were started by a launcher (RANK and WORLD_SIZE are set), which also has to \
-             bind them to CPUs; leave out --pin",
-        );
-    }
-    job(options, world_size)
+    let message = format!(
+        "this process was started as a rank by {}, which decides on ranks and CPUs; leave out \
+         {given}, or unset the launcher's variables to have ranks started here",
+        launched.launcher
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, message)
+        .with("rank", launched.rank)
+        .with("world_size", launched.world_size))
 }
 
 fn job(options: &Options, ranks: u32) -> Result<Job> {
@@ -89,23 +89,25 @@ fn job(options: &Options, ranks: u32) -> Result<Job> {
     Ok(Job { ranks, suite })
 }
 
-/// The number of ranks of the job that this process was launched in, if it was.
+/// As which rank this process was launched, if it was.
+///
+/// Slurm's variables are in every shell of an allocation. They count only together with
+/// `COMM_RENDEZVOUS`, without which ranks that Slurm starts could not meet.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidConfiguration`] when `WORLD_SIZE` is no number.
-pub(super) fn launched_world_size(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<u32>> {
-    let (Some(_), Some(world_size)) = (lookup("RANK"), lookup("WORLD_SIZE")) else {
-        return Ok(None);
-    };
-    match world_size.trim().parse() {
-        Ok(number) if number > 0 => Ok(Some(number)),
-        _ => {
-            let message = "WORLD_SIZE is set by launchers and must be a number of ranks; unset it \
-                           to have the ranks started here";
-            Err(Error::new(ErrorKind::InvalidConfiguration, message).with("WORLD_SIZE", world_size))
-        }
-    }
+/// As for [`LaunchEnvironment::detect`] when there are variables but they are not complete.
+pub(super) fn launched(
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<LaunchEnvironment>> {
+    let is_set = |name: &str| variable(name).is_some_and(|value| !value.trim().is_empty());
+    let launched = ["COMM_RANK", "RANK", "OMPI_COMM_WORLD_RANK"]
+        .into_iter()
+        .any(is_set)
+        || (is_set("SLURM_PROCID") && is_set("COMM_RENDEZVOUS"));
+    launched
+        .then(|| LaunchEnvironment::detect(variable))
+        .transpose()
 }
 
 #[cfg(test)]
@@ -148,32 +150,47 @@ mod tests {
         assert!(error.contains("at least 2 ranks"), "{error}");
     }
 
+    fn launched_by(variables: &[(&str, &str)]) -> Result<Option<LaunchEnvironment>> {
+        launched(&|key| {
+            let (_, value) = variables.iter().find(|(name, _)| *name == key)?;
+            Some((*value).to_owned())
+        })
+    }
+
+    const TORCHRUN: [(&str, &str); 4] = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "3"),
+        ("MASTER_ADDR", "host"),
+        ("MASTER_PORT", "29500"),
+    ];
+
     #[test]
-    fn a_launched_job_is_recognised_by_rank_and_world_size() {
-        let launched = |rank: Option<&str>, world_size: Option<&str>| {
-            let variables = [("RANK", rank), ("WORLD_SIZE", world_size)];
-            launched_world_size(|key| {
-                variables
-                    .iter()
-                    .find(|(name, _)| *name == key)?
-                    .1
-                    .map(str::to_owned)
-            })
-        };
-        assert_eq!(launched(Some("0"), Some("4")).unwrap(), Some(4));
-        assert_eq!(launched(Some("0"), None).unwrap(), None);
-        assert_eq!(launched(None, Some("4")).unwrap(), None);
-        let error = launched(Some("0"), Some("four")).unwrap_err();
-        assert!(error.to_string().contains("WORLD_SIZE=four"), "{error}");
+    fn a_launched_rank_is_recognised_by_its_variables() {
+        let found = launched_by(&TORCHRUN).unwrap().unwrap();
+        assert_eq!((found.rank, found.world_size), (1, 3));
+        assert_eq!(launched_by(&[("WORLD_SIZE", "4")]).unwrap(), None);
+        let error = launched_by(&[("RANK", "0")]).unwrap_err().to_string();
+        assert!(error.contains("WORLD_SIZE"), "{error}");
+    }
+
+    #[test]
+    fn a_shell_in_a_slurm_allocation_starts_its_own_ranks() {
+        let shell = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")];
+        assert_eq!(launched_by(&shell).unwrap(), None);
+        let rank = [shell[0], shell[1], ("COMM_RENDEZVOUS", "host:29400")];
+        assert_eq!(launched_by(&rank).unwrap().unwrap().world_size, 2);
     }
 
     #[test]
     fn a_launched_job_has_its_own_ranks_and_binding() {
-        assert_eq!(joined(&parse("").unwrap(), 3).unwrap().ranks, 3);
-        assert!(joined(&parse("-n 3").unwrap(), 3).is_ok());
-        for line in ["-n 2", "--pin"] {
-            let error = joined(&parse(line).unwrap(), 3).unwrap_err().to_string();
-            assert!(error.contains("leave out"), "{error}");
+        let launched = launched_by(&TORCHRUN).unwrap().unwrap();
+        assert_eq!(joined(&parse("").unwrap(), &launched).unwrap().ranks, 3);
+        assert!(joined(&parse("-n 3").unwrap(), &launched).is_ok());
+        for (line, option) in [("-n 2", "--ranks"), ("--pin", "--pin")] {
+            let error = joined(&parse(line).unwrap(), &launched)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(&format!("leave out {option}")), "{error}");
         }
     }
 }

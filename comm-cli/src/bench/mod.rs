@@ -5,8 +5,8 @@
 //! * **Alone** it starts its workers by the launcher (see [`launch`](crate::launch)), as many as
 //!   `--ranks` says and one job after the other; nothing of them stays behind. The workers are this
 //!   program again, under a hidden command.
-//! * **Inside a launched job** (`RANK` and `WORLD_SIZE` are set: `commctl launch`, torchrun) it is
-//!   one of the workers and starts nothing, so it measures between machines too. All ranks are
+//! * **Inside a launched job** (a launcher's variables are set: `commctl launch`, torchrun, ...) it
+//!   is one of the workers and starts nothing, so it measures between machines too. All ranks are
 //!   given the same arguments.
 //! * **Without arguments** it measures every operation with 2 ranks and all-reduce with 4 as well,
 //!   from 8 B to 64 MiB, within two minutes.
@@ -31,6 +31,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
+use comm_api::LaunchEnvironment;
 use comm_core::{Error, ErrorKind, Result};
 
 use crate::launch;
@@ -48,8 +49,8 @@ use worker::Order;
 /// written, and what the launcher, or as a worker the library, returns.
 pub fn run(options: &Options) -> Result<u8> {
     options.check_transports()?;
-    if let Some(world_size) = jobs::launched_world_size(|key| std::env::var(key).ok())? {
-        return join(options, world_size);
+    if let Some(launched) = jobs::launched(&|key| std::env::var(key).ok())? {
+        return join(options, &launched);
     }
     let jobs = jobs::of(options)?;
     memory::check(&jobs)?;
@@ -68,13 +69,12 @@ pub fn run(options: &Options) -> Result<u8> {
 }
 
 /// Is one of the workers of a job that somebody else has launched.
-fn join(options: &Options, world_size: u32) -> Result<u8> {
-    let job = jobs::joined(options, world_size)?;
-    let is_first = std::env::var("RANK").is_ok_and(|rank| rank.trim() == "0");
-    if let (Some(path), true) = (&options.json, is_first) {
+fn join(options: &Options, launched: &LaunchEnvironment) -> Result<u8> {
+    let job = jobs::joined(options, launched)?;
+    if let (Some(path), 0) = (&options.json, launched.rank) {
         create(path)?;
     }
-    worker::measure(&order(options, job, true))
+    worker::measure(&order(options, job, true), launched.rank)
 }
 
 /// Starts the workers of a job and waits for their end.

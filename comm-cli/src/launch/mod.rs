@@ -35,6 +35,7 @@
 //! | `TORCHELASTIC_RESTART_COUNT`, `TORCHELASTIC_MAX_RESTARTS` | `0` |
 //! | `TORCHELASTIC_USE_AGENT_STORE` | `False`: rank 0 serves `MASTER_PORT` itself |
 //! | `OMP_NUM_THREADS` | `1` with several workers, unless it is set already |
+//! | `COMM_LAUNCHER` | `commctl`: these variables are not torchrun's |
 //! | `COMM_RENDEZVOUS` | where the workers meet: `--rendezvous`, or another free port |
 //! | `COMM_JOB_ID` | random; kept when it is set already |
 //! | `COMM_SECRET` | 32 random bytes in hex; kept when it or `COMM_SECRET_FILE` is set already |
