@@ -12,4 +12,8 @@
 #![forbid(unsafe_code)]
 
 pub mod model;
+mod options;
+pub mod path;
 pub mod xml;
+
+pub use options::{CrossNic, NetDevsPolicy, Options};

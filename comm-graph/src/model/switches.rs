@@ -5,11 +5,12 @@ use super::system::{LinkId, NodeId, System};
 
 /// The generation (4 or 5) of a Broadcom switch that shows one bridge per virtual switch, when
 /// `identity` is that of the outer (`inner == false`) or of an inner bridge.
+///
+/// Generation 4 uses one identity for both, generation 5 tells them apart.
 fn two_level_generation(identity: u64, inner: bool) -> Option<u32> {
-    let level = if inner { 0x1000 } else { 0 };
-    match identity & !0xfff {
-        id if id == 0x1000_c010_1000_a000 | level => Some(4),
-        id if id == 0x1000_c030_1000_0000 | level => Some(5),
+    match (identity & !0xfff, inner) {
+        (0x1000_c010_1000_a000, _) => Some(4),
+        (0x1000_c030_1000_0000, false) | (0x1000_c030_1000_1000, true) => Some(5),
         _ => None,
     }
 }
