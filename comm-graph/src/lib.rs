@@ -14,6 +14,7 @@
 pub mod model;
 mod options;
 pub mod path;
+pub mod pattern;
 pub mod xml;
 
 pub use options::{CrossNic, NetDevsPolicy, Options};

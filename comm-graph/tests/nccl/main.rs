@@ -5,3 +5,4 @@
 
 mod cases;
 mod paths;
+mod patterns;
