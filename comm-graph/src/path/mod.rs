@@ -21,4 +21,4 @@ pub use local::LocalNets;
 pub use table::{Path, Paths};
 pub use topology::Topology;
 
-pub(crate) use rules::gdr_allowed;
+pub(crate) use local::nearest;

@@ -60,7 +60,7 @@ pub(super) fn network_is_faster(
 ///
 /// `sending` asks for reads of that memory, which older GPUs do well only when their own traffic
 /// runs over NVLink.
-pub(crate) fn gdr_allowed(
+pub(super) fn gdr_allowed(
     system: &System,
     paths: &Paths,
     options: &Options,

@@ -6,3 +6,4 @@
 mod cases;
 mod paths;
 mod patterns;
+mod search;
