@@ -15,6 +15,7 @@ pub mod model;
 mod options;
 pub mod path;
 pub mod pattern;
+pub mod plan;
 pub mod search;
 pub mod xml;
 

@@ -82,7 +82,12 @@ pub(super) struct Candidate {
 impl Candidate {
     /// Takes over what a better solution is made of.
     pub(super) fn copy_from(&mut self, other: &Self, endpoints: usize) {
-        let Self { order, nets, channels, .. } = other;
+        let Self {
+            order,
+            nets,
+            channels,
+            ..
+        } = other;
         self.order[..channels * endpoints].copy_from_slice(&order[..channels * endpoints]);
         self.nets[..*channels].copy_from_slice(&nets[..*channels]);
         self.pattern = other.pattern;
@@ -115,7 +120,11 @@ impl Candidate {
     }
 
     pub(super) fn into_graph(self, endpoints: usize, networks: bool) -> Graph {
-        let length = if self.pattern == Pattern::Nvls { 1 } else { endpoints };
+        let length = if self.pattern == Pattern::Nvls {
+            1
+        } else {
+            endpoints
+        };
         let channels = (0..self.channels)
             .map(|channel| ChannelGraph {
                 endpoints: self.order[channel * endpoints..][..length].to_vec(),

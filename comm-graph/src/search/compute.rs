@@ -44,7 +44,10 @@ pub fn search(
     limits: Limits,
     options: &Options,
 ) -> Result<Graph, Error> {
-    let Limits { min_channels, max_channels } = limits;
+    let Limits {
+        min_channels,
+        max_channels,
+    } = limits;
     if min_channels > max_channels || !(1..=MAX_CHANNELS).contains(&max_channels) {
         let error = Error::new(
             ErrorKind::InvalidArgument,
@@ -66,7 +69,10 @@ pub fn search(
             .spawn_scoped(scope, work)
             .map_err(|error| Error::system("starting the thread for a large search", error))?;
         thread.join().map_err(|_| {
-            Error::new(ErrorKind::Internal, "the channel search failed; please report the file")
+            Error::new(
+                ErrorKind::Internal,
+                "the channel search failed; please report the file",
+            )
         })
     })
 }
@@ -102,8 +108,15 @@ impl<'a> Computation<'a> {
         let capability = system.compute_capabilities().map(|(slowest, _)| slowest);
         let cross = system.of_kind(NodeKind::Net).len() > 1
             && networks
-            && matches!(pattern, Pattern::Ring | Pattern::BalancedTree | Pattern::SplitTree);
-        let cross_nic = if cross { options.cross_nic } else { CrossNic::Never };
+            && matches!(
+                pattern,
+                Pattern::Ring | Pattern::BalancedTree | Pattern::SplitTree
+            );
+        let cross_nic = if cross {
+            options.cross_nic
+        } else {
+            CrossNic::Never
+        };
         let (mut nearest_intra, mut farthest_intra) = (PathKind::Local, PathKind::System);
         if endpoints > 1 {
             (nearest_intra, farthest_intra) = kinds(topology, NodeKind::Endpoint);
@@ -115,7 +128,10 @@ impl<'a> Computation<'a> {
                 farthest_inter = PathKind::System;
             }
         }
-        let Limits { mut min_channels, mut max_channels } = limits;
+        let Limits {
+            mut min_channels,
+            mut max_channels,
+        } = limits;
         if pattern == Pattern::Nvls {
             max_channels = max_channels.min(MAX_NVLS_HEADS).min(endpoints);
             if !networks {
@@ -169,7 +185,11 @@ impl<'a> Computation<'a> {
     }
 
     fn run(mut self) -> Graph {
-        let no_switch = self.topology.system().of_kind(NodeKind::NvSwitch).is_empty();
+        let no_switch = self
+            .topology
+            .system()
+            .of_kind(NodeKind::NvSwitch)
+            .is_empty();
         let old = self.capability.is_none_or(|capability| capability < 90);
         if self.asked == Pattern::Nvls && (no_switch || old) {
             return self.placer.best.into_graph(self.endpoints, self.networks);
@@ -198,18 +218,30 @@ impl<'a> Computation<'a> {
         }
         let least = self.placer.now.min_channels as f32;
         let fits = |speed: &f32| *speed <= self.topology.max_gbps() && *speed * least <= total;
-        let start = self.speeds.iter().position(fits).unwrap_or(self.speeds.len() - 1);
+        let start = self
+            .speeds
+            .iter()
+            .position(fits)
+            .unwrap_or(self.speeds.len() - 1);
         self.set_speed(start);
     }
 
     /// One search with the present rules. `None`: a perfect solution; otherwise the steps left.
     fn attempt(&mut self) -> Option<i64> {
         let same = self.placer.now.same_channels;
-        let steps = if same { SAME_CHANNELS_STEPS } else { SEARCH_STEPS };
+        let steps = if same {
+            SAME_CHANNELS_STEPS
+        } else {
+            SEARCH_STEPS
+        };
         self.global -= steps;
         let mut budget = Budget::new(steps);
         self.placer.run(&mut budget);
-        if budget.perfect { None } else { Some(budget.left()) }
+        if budget.perfect {
+            None
+        } else {
+            Some(budget.left())
+        }
     }
 
     /// Relaxes one rule after the other, like the digits of an odometer, until nothing better is
@@ -252,7 +284,11 @@ impl<'a> Computation<'a> {
         }
         // A simpler tree that was found stays.
         now.pattern = best.pattern;
-        let farthest = if self.networks { now.type_inter } else { self.farthest_intra };
+        let farthest = if self.networks {
+            now.type_inter
+        } else {
+            self.farthest_intra
+        };
         if now.type_intra < farthest && (best.channels == 0 || now.type_intra < best.type_intra) {
             now.type_intra = now.type_intra.farther();
             if now.type_intra < PathKind::Disconnected {
@@ -367,7 +403,10 @@ impl<'a> Computation<'a> {
         if self.networks {
             let local = self.topology.local_nets();
             let last = self.endpoints - 1;
-            best.nets[0] = [local.net(0, 0).unwrap_or(0), local.net(last, 0).unwrap_or(0)];
+            best.nets[0] = [
+                local.net(0, 0).unwrap_or(0),
+                local.net(last, 0).unwrap_or(0),
+            ];
         }
         best.bw_intra = 0.1;
         best.bw_inter = 0.1;
@@ -404,8 +443,7 @@ fn has_two_islands(topology: &Topology) -> bool {
             sizes.push(1);
         }
         for b in a + 1..endpoints.len() {
-            let linked =
-                topology.paths().get(endpoints[a], endpoints[b]).kind == PathKind::NvLink;
+            let linked = topology.paths().get(endpoints[a], endpoints[b]).kind == PathKind::NvLink;
             if island[b] == usize::MAX && linked {
                 island[b] = island[a];
                 sizes[island[a]] += 1;

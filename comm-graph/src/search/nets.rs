@@ -25,7 +25,12 @@ pub(super) fn candidates(
         }
     };
     for endpoint in chosen.clone() {
-        topology.local_nets().nets(endpoint).iter().copied().for_each(&mut add);
+        topology
+            .local_nets()
+            .nets(endpoint)
+            .iter()
+            .copied()
+            .for_each(&mut add);
     }
     let mut kind = PathKind::Local;
     while kind <= farthest && kind < PathKind::Disconnected {

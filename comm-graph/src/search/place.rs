@@ -21,7 +21,10 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) const fn new(steps: i64) -> Self {
-        Self { left: steps, perfect: false }
+        Self {
+            left: steps,
+            perfect: false,
+        }
     }
 
     pub(super) fn left(self) -> i64 {
@@ -76,7 +79,8 @@ impl<'a> Placer<'a> {
         let system = topology.system();
         let endpoints = system.of_kind(NodeKind::Endpoint);
         let nets = system.of_kind(NodeKind::Net);
-        let device = |endpoint: &NodeId| system.device_of(*endpoint).map_or(*endpoint, |(id, _)| id);
+        let device =
+            |endpoint: &NodeId| system.device_of(*endpoint).map_or(*endpoint, |(id, _)| id);
         Self {
             topology,
             endpoints,
@@ -84,7 +88,9 @@ impl<'a> Placer<'a> {
             devices: endpoints.iter().map(device).collect(),
             networks: topology.uses_networks(),
             reserve: Reserve::new(system),
-            net_left: (0..nets.len()).map(|n| system.net(n).map_or(0.0, |net| net.gbps)).collect(),
+            net_left: (0..nets.len())
+                .map(|n| system.net(n).map_or(0.0, |net| net.gbps))
+                .collect(),
             used: vec![0; endpoints.len()],
             best: now.clone(),
             now,
@@ -107,10 +113,19 @@ impl<'a> Placer<'a> {
                 Pattern::SplitTree => 1.min(last),
                 _ => 0,
             };
-            self.channel_from_net(Goal { to_net: Some(to_net), to_first: None }, budget);
+            self.channel_from_net(
+                Goal {
+                    to_net: Some(to_net),
+                    to_first: None,
+                },
+                budget,
+            );
             return;
         }
-        let goal = Goal { to_net: None, to_first: ring.then_some(last) };
+        let goal = Goal {
+            to_net: None,
+            to_first: ring.then_some(last),
+        };
         if self.now.pattern == Pattern::Nvls {
             if self.now.channels < self.endpoints.len() {
                 self.enter(None, self.now.channels, 0, goal, Order::Free, budget);
@@ -144,7 +159,9 @@ impl<'a> Placer<'a> {
         let heads = self.now.pattern == Pattern::Nvls;
         for attempt in 0..list.len() {
             let net = list[(channel + attempt) % list.len()];
-            let Some(port) = system.net(net) else { continue };
+            let Some(port) = system.net(net) else {
+                continue;
+            };
             if self.net_left[net] < gbps {
                 continue;
             }
@@ -178,7 +195,11 @@ impl<'a> Placer<'a> {
     /// Starts a channel at a port: in bus order, then at the endpoints nearest to the port.
     fn channel_from_port(&mut self, net: usize, goal: Goal, budget: &mut Budget) {
         let from = Some(self.nets[net]);
-        let switched = !self.topology.system().of_kind(NodeKind::NvSwitch).is_empty();
+        let switched = !self
+            .topology
+            .system()
+            .of_kind(NodeKind::NvSwitch)
+            .is_empty();
         if self.now.channels == 0 && !switched {
             // Sets a reference; must not use up the budget of the real search.
             let mut short = Budget::new(1 << 10);
@@ -189,8 +210,7 @@ impl<'a> Placer<'a> {
         if let Some(preferred) = preferred {
             self.enter(from, preferred, 0, goal, Order::Free, budget);
         }
-        let (near, _) =
-            crate::path::nearest(self.topology.paths(), self.nets[net], self.endpoints);
+        let (near, _) = crate::path::nearest(self.topology.paths(), self.nets[net], self.endpoints);
         for first in near {
             if Some(first) != preferred {
                 self.enter(from, first, 0, goal, Order::Free, budget);
@@ -218,7 +238,10 @@ impl<'a> Placer<'a> {
     fn reserve(&mut self, from: NodeId, to: NodeId, gbps: f32, times: u8) -> bool {
         let system = self.topology.system();
         let between = |node| {
-            matches!(system.node(node).kind(), NodeKind::Endpoint | NodeKind::NvSwitch)
+            matches!(
+                system.node(node).kind(),
+                NodeKind::Endpoint | NodeKind::NvSwitch
+            )
         };
         let farthest = if between(from) && between(to) {
             self.now.type_intra
@@ -341,19 +364,23 @@ impl<'a> Placer<'a> {
         let entry = self.now.nets[channel][0];
         let balanced = self.now.pattern == Pattern::BalancedTree;
         // A balanced tree spreads its network traffic over its first two endpoints.
-        let gbps = if balanced { self.now.bw_inter / 2.0 } else { self.now.bw_inter };
+        let gbps = if balanced {
+            self.now.bw_inter / 2.0
+        } else {
+            self.now.bw_inter
+        };
         let to_net = (balanced && step == 0).then_some(1);
         for net in candidates(self.topology, Some(at), self.now.type_inter) {
-            let (Some(port), Some(start)) = (system.net(net), system.net(entry)) else { continue };
+            let (Some(port), Some(start)) = (system.net(net), system.net(entry)) else {
+                continue;
+            };
             let allowed = port.plane == start.plane
                 && match (self.now.pattern, self.now.cross_nic) {
                     (Pattern::Tree, _) if net != entry => false,
                     (Pattern::Ring, 2) => {
                         channel.is_multiple_of(2) || net == self.now.nets[channel - 1][0]
                     }
-                    (_, 0) => {
-                        port.same_port(start) || (port.rail >= 0 && port.rail == start.rail)
-                    }
+                    (_, 0) => port.same_port(start) || (port.rail >= 0 && port.rail == start.rail),
                     _ => true,
                 };
             let second = balanced && step > 0 && net != self.now.nets[channel][1];
@@ -371,8 +398,12 @@ impl<'a> Placer<'a> {
 
     /// NVLS: every endpoint exchanges with the switch, the head twice.
     fn through_switch(&mut self, head: usize, budget: &mut Budget) {
-        let Some(switch) =
-            self.topology.system().of_kind(NodeKind::NvSwitch).first().copied()
+        let Some(switch) = self
+            .topology
+            .system()
+            .of_kind(NodeKind::NvSwitch)
+            .first()
+            .copied()
         else {
             return;
         };
@@ -404,7 +435,9 @@ impl<'a> Placer<'a> {
         let paths = self.topology.paths();
         // When the channel leaves right after the next endpoint, that one should be near the port
         // it entered by; when it leaves later, the near ones should be kept for the end.
-        let port = goal.to_net.map(|_| self.nets[self.now.nets[self.now.channels][0]]);
+        let port = goal
+            .to_net
+            .map(|_| self.nets[self.now.nets[self.now.channels][0]]);
         let soon = goal.to_net == Some(step + 1);
         let mut scores: Vec<Score> = (1..count)
             .map(|distance| (distance, (at + distance) % count))
@@ -435,7 +468,12 @@ impl<'a> Placer<'a> {
             scores.reverse();
         }
         let order: Vec<usize> = scores.iter().map(|score| score.to).collect();
-        if self.topology.system().of_kind(NodeKind::NvSwitch).is_empty() {
+        if self
+            .topology
+            .system()
+            .of_kind(NodeKind::NvSwitch)
+            .is_empty()
+        {
             return order;
         }
         // Behind a switch all are equal: a fixed set of neighbours keeps the search small.
@@ -466,8 +504,20 @@ struct Score {
 
 impl Score {
     fn key(&self) -> (i64, i64, usize, i64, usize, usize) {
-        let Self { distance, inter_gbps, inter_host_gbps, .. } = self;
+        let Self {
+            distance,
+            inter_gbps,
+            inter_host_gbps,
+            ..
+        } = self;
         let (inter_hops, intra_hops) = (self.inter_hops, self.intra_hops);
-        (-inter_gbps, -inter_host_gbps, inter_hops, -self.intra_gbps, intra_hops, *distance)
+        (
+            -inter_gbps,
+            -inter_host_gbps,
+            inter_hops,
+            -self.intra_gbps,
+            intra_hops,
+            *distance,
+        )
     }
 }

@@ -13,7 +13,10 @@ pub(super) struct Reserve<'a> {
 impl<'a> Reserve<'a> {
     pub(super) fn new(system: &'a System) -> Self {
         let links = (0..system.link_count()).map(|index| LinkId(index as u32));
-        Self { system, left: links.map(|link| system.link(link).gbps).collect() }
+        Self {
+            system,
+            left: links.map(|link| system.link(link).gbps).collect(),
+        }
     }
 
     /// What is left on a device's link to the host, in the busier direction.
@@ -25,7 +28,10 @@ impl<'a> Reserve<'a> {
                     && self.system.node(link.to).kind() == NodeKind::Cpu)
         });
         let Some((out, _)) = found else { return 0.0 };
-        let back = self.system.reverse(out).map_or(0.0, |back| self.left[back.index()]);
+        let back = self
+            .system
+            .reverse(out)
+            .map_or(0.0, |back| self.left[back.index()]);
         self.left[out.index()].min(back)
     }
 
@@ -47,16 +53,26 @@ impl<'a> Reserve<'a> {
     /// Subtracts from the first `steps` links; returns how many of them had enough.
     fn change(&mut self, start: NodeId, path: &Path, steps: usize, gbps: f32) -> usize {
         let from_endpoint = self.system.node(start).kind() == NodeKind::Endpoint;
-        let pci_gbps =
-            if from_endpoint && self.crosses_intel(path) { gbps * 6.0 / 5.0 } else { gbps };
+        let pci_gbps = if from_endpoint && self.crosses_intel(path) {
+            gbps * 6.0 / 5.0
+        } else {
+            gbps
+        };
         for (step, id) in path.links.iter().take(steps).enumerate() {
             let link = self.system.link(*id);
-            let forward = if link.kind == LinkKind::Pci { pci_gbps } else { gbps };
+            let forward = if link.kind == LinkKind::Pci {
+                pci_gbps
+            } else {
+                gbps
+            };
             let mut backward = 0.0;
             match &self.system.node(link.to).role {
                 // Older GPUs answer writes from outside with noticeable traffic of their own.
                 NodeRole::Device(device) if !from_endpoint => {
-                    if device.compute_capability().is_some_and(|capability| capability < 80) {
+                    if device
+                        .compute_capability()
+                        .is_some_and(|capability| capability < 80)
+                    {
                         backward = forward / 8.0;
                     }
                 }
@@ -68,7 +84,11 @@ impl<'a> Reserve<'a> {
                 }
                 _ => {}
             }
-            let reverse = if backward == 0.0 { None } else { self.system.reverse(*id) };
+            let reverse = if backward == 0.0 {
+                None
+            } else {
+                self.system.reverse(*id)
+            };
             let short = self.left[id.index()] < forward
                 || reverse.is_some_and(|reverse| self.left[reverse.index()] < backward);
             if short {

@@ -6,4 +6,5 @@
 mod cases;
 mod paths;
 mod patterns;
+mod plans;
 mod search;
