@@ -17,6 +17,7 @@ pub mod path;
 pub mod pattern;
 pub mod plan;
 pub mod search;
+pub mod tuning;
 pub mod xml;
 
 pub use options::{CrossNic, NetDevsPolicy, Options};

@@ -8,3 +8,4 @@ mod paths;
 mod patterns;
 mod plans;
 mod search;
+mod tuning;
