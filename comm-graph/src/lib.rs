@@ -16,6 +16,7 @@ mod options;
 pub mod path;
 pub mod pattern;
 pub mod plan;
+pub mod report;
 pub mod search;
 pub mod tuning;
 pub mod xml;

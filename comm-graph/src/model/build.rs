@@ -294,7 +294,7 @@ impl Builder<'_> {
                 name: attribute("name").unwrap_or_default().to_owned(),
                 gbps: megabits / 8000.0,
                 // Without a guid every net is a port of its own.
-                guid: guid.unwrap_or(u64::from(dev)),
+                guid: guid.unwrap_or_else(|| u64::from(dev)),
                 port: document.number(element, "port")?.unwrap_or(0),
                 latency_us: document.number(element, "latency")?.unwrap_or(0.0),
                 gdr: document.number::<i64>(element, "gdr")?.unwrap_or(0) != 0,

@@ -31,6 +31,8 @@ pub struct DomainClass {
     pub nvls: Graph,
     /// Which system the domain belongs to.
     pub system: usize,
+    /// What the searches of ring, tree and NVLS took, in milliseconds of the planner's clock.
+    pub search_ms: [f64; 3],
     /// Per endpoint index: its position among all endpoints of the system in rank order.
     pub(super) slots: Vec<u32>,
     /// Per ring channel and endpoint index: the place in the order.
@@ -70,20 +72,36 @@ impl Plan {
     ///
     /// As [`Plan::new`].
     pub fn uniform(system: System, hosts: usize, options: &Options) -> Result<Self, Error> {
-        let per_host = u32::try_from(system.ranks().len()).unwrap_or(u32::MAX);
-        let too_many = || {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "more ranks than a 32-bit number counts",
-            )
-        };
-        let count = u32::try_from(hosts).map_err(|_| too_many())?;
-        per_host.checked_mul(count).ok_or_else(too_many)?;
-        let hosts = (0..count).map(|host| HostRanks {
-            system: 0,
-            ranks: (host * per_host..(host + 1) * per_host).collect(),
+        let total = system.ranks().len().checked_mul(hosts);
+        if total.is_none_or(|total| u32::try_from(total).is_err()) {
+            let error = Error::new(ErrorKind::InvalidArgument, "a plan needs 1 to 2^32-1 ranks");
+            return Err(error.with("hosts", hosts));
+        }
+        let systems = vec![system];
+        let hosts = Self::hosts_in_turn(&systems, hosts);
+        Self::new(systems, &hosts, options)
+    }
+
+    /// Hosts that take the systems in turn until there are `hosts`, with consecutive ranks.
+    ///
+    /// One system gives hosts that are all alike; as many hosts as systems gives one of each.
+    #[must_use]
+    pub fn hosts_in_turn(systems: &[System], hosts: usize) -> Vec<HostRanks> {
+        let sizes: Vec<u32> = systems
+            .iter()
+            .map(|system| system.ranks().len() as u32)
+            .collect();
+        let mut next = 0_u32;
+        let turns = (0..hosts).filter(|_| !systems.is_empty()).map(|host| {
+            let system = host % systems.len();
+            let first = next;
+            next = next.saturating_add(sizes[system]);
+            HostRanks {
+                system,
+                ranks: (first..next).collect(),
+            }
         });
-        Self::new(vec![system], &hosts.collect::<Vec<_>>(), options)
+        turns.collect()
     }
 
     /// Plans a job.
@@ -99,6 +117,22 @@ impl Plan {
         hosts: &[HostRanks],
         options: &Options,
     ) -> Result<Self, Error> {
+        Self::with_clock(systems, hosts, options, || 0.0)
+    }
+
+    /// [`Plan::new`] that also notes what each search took on a clock that counts milliseconds.
+    ///
+    /// The plan does not depend on the clock.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::new`].
+    pub fn with_clock(
+        systems: Vec<System>,
+        hosts: &[HostRanks],
+        options: &Options,
+        mut clock_ms: impl FnMut() -> f64,
+    ) -> Result<Self, Error> {
         let total: usize = hosts.iter().map(|host| host.ranks.len()).sum();
         if total == 0 || u32::try_from(total).is_err() {
             let error = Error::new(ErrorKind::InvalidArgument, "a plan needs 1 to 2^32-1 ranks");
@@ -111,7 +145,7 @@ impl Plan {
                 classes_of.push(Vec::new());
                 continue;
             }
-            let found = DomainClass::of_system(&system, index, total, options)?;
+            let found = DomainClass::of_system(&system, index, total, options, &mut clock_ms)?;
             let first = classes.len() as u32;
             classes_of.push((first..first + found.len() as u32).collect());
             classes.extend(found);
@@ -221,26 +255,35 @@ impl DomainClass {
         index: usize,
         total: usize,
         options: &Options,
+        clock_ms: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<Self>, Error> {
         let (domains, _) = Topology::domains(system, total, options)?;
         let mut in_order = system.ranks();
         in_order.sort_unstable();
         let classes = domains.into_iter().map(|topology| {
-            let limits = Limits {
-                min_channels: 1,
-                max_channels: MAX_CHANNELS / 2,
+            let mut times = [clock_ms(); 4];
+            let find = |pattern, min_channels, max_channels| {
+                search(
+                    &topology,
+                    pattern,
+                    Limits {
+                        min_channels,
+                        max_channels,
+                    },
+                    options,
+                )
             };
-            let ring = search(&topology, Pattern::Ring, limits, options)?;
-            let same = Limits {
-                min_channels: ring.channels.len(),
-                max_channels: ring.channels.len(),
-            };
-            let tree = search(&topology, Pattern::BalancedTree, same, options)?;
-            let limits = Limits {
-                min_channels: 1,
-                max_channels: MAX_CHANNELS,
-            };
-            let nvls = search(&topology, Pattern::Nvls, limits, options)?;
+            let ring = find(Pattern::Ring, 1, MAX_CHANNELS / 2)?;
+            times[1] = clock_ms();
+            let tree = find(
+                Pattern::BalancedTree,
+                ring.channels.len(),
+                ring.channels.len(),
+            )?;
+            times[2] = clock_ms();
+            let nvls = find(Pattern::Nvls, 1, MAX_CHANNELS)?;
+            times[3] = clock_ms();
+            let search_ms = [0, 1, 2].map(|search| times[search + 1] - times[search]);
             let ranks = topology.system().ranks();
             let slot = |rank: &u32| in_order.binary_search(rank).unwrap_or(0) as u32;
             let slots = ranks.iter().map(slot).collect();
@@ -261,6 +304,7 @@ impl DomainClass {
                 tree,
                 nvls,
                 system: index,
+                search_ms,
                 slots,
                 ring_place,
                 tree_place,

@@ -68,13 +68,13 @@ impl<'a> Reserve<'a> {
             let mut backward = 0.0;
             match &self.system.node(link.to).role {
                 // Older GPUs answer writes from outside with noticeable traffic of their own.
-                NodeRole::Device(device) if !from_endpoint => {
-                    if device
-                        .compute_capability()
-                        .is_some_and(|capability| capability < 80)
-                    {
-                        backward = forward / 8.0;
-                    }
+                NodeRole::Device(device)
+                    if !from_endpoint
+                        && device
+                            .compute_capability()
+                            .is_some_and(|capability| capability < 80) =>
+                {
+                    backward = forward / 8.0;
                 }
                 // NVLink into a POWER CPU shares its bandwidth between the directions.
                 NodeRole::Cpu(cpu)
