@@ -8,8 +8,8 @@ impl Plan {
     /// Checks every channel of every rank.
     ///
     /// Rings lead through every rank exactly once; neighbours agree on both ends; trees have one
-    /// root and reach every rank. Time is linear in `ranks x channels`, memory is one bit and one
-    /// stack entry per rank. Copies of a channel are checked once.
+    /// root and reach every rank. Time is linear in `ranks x channels`, memory is one bit per
+    /// rank and the open branches of one tree. Copies of a channel are checked once.
     ///
     /// # Errors
     ///
@@ -36,14 +36,16 @@ impl Plan {
         let broken = |message, rank| Err(broken(message, channel, rank));
         seen.clear();
         let mut at = 0;
+        let mut here = self.ring(at, channel);
         for _ in 0..self.ranks() {
             if !seen.set(at) {
                 return broken("a ring visits a rank twice", at);
             }
-            let Some(next) = self.ring(at, channel).map(|view| view.next) else {
+            let Some(next) = here.map(|view| view.next) else {
                 return broken("a ring leads to a rank that does not exist", at);
             };
-            if self.ring(next, channel).map(|view| view.prev) != Some(at) {
+            here = self.ring(next, channel);
+            if here.map(|view| view.prev) != Some(at) {
                 return broken("ring neighbours do not agree", at);
             }
             at = next;
@@ -57,37 +59,33 @@ impl Plan {
 
     fn validate_tree(&self, channel: usize, seen: &mut Bits) -> Result<(), Error> {
         let broken = |message, rank| Err(broken(message, channel, rank));
-        let mut root = None;
-        for rank in 0..self.ranks() as u32 {
-            let Some(view) = self.tree(rank, channel) else {
-                return broken("a rank has no place in a tree", rank);
-            };
-            match view.up {
-                None if root.replace(rank).is_some() => {
-                    return broken("a tree has two roots", rank);
-                }
-                None => {}
-                Some(parent) => {
-                    let siblings = self.tree(parent, channel).map(|view| view.down);
-                    if !siblings.is_some_and(|down| down.contains(&Some(rank))) {
-                        return broken("a parent does not know its child", rank);
-                    }
-                }
+        let mut root = 0;
+        for _ in 0..self.ranks() {
+            match self.tree(root, channel).map(|view| view.up) {
+                Some(Some(parent)) => root = parent,
+                Some(None) => break,
+                None => return broken("a rank has no place in a tree", root),
             }
         }
-        let Some(root) = root else {
-            return broken("a tree has no root", 0);
-        };
+        // Whoever is reached once, from a parent it agrees with, hangs on the one root.
         seen.clear();
-        let mut pending = vec![root];
         let mut reached = 0;
-        while let Some(rank) = pending.pop() {
+        let mut pending: Vec<_> = self
+            .tree(root, channel)
+            .map(|view| (root, view))
+            .into_iter()
+            .collect();
+        while let Some((rank, view)) = pending.pop() {
             if !seen.set(rank) {
                 return broken("a tree reaches a rank twice", rank);
             }
             reached += 1;
-            let down = self.tree(rank, channel).map_or([None; 3], |view| view.down);
-            pending.extend(down.into_iter().flatten());
+            for child in view.down.into_iter().flatten() {
+                match self.tree(child, channel) {
+                    Some(view) if view.up == Some(rank) => pending.push((child, view)),
+                    _ => return broken("a child names another parent", child),
+                }
+            }
         }
         if reached == self.ranks() {
             Ok(())

@@ -72,11 +72,19 @@ impl Plan {
         let class = self.class(node);
         let order = &class.tree.channels[searched as usize].endpoints;
         let at = class.tree_place[searched as usize][endpoint as usize] as usize;
-        let between = double_tree(node, self.nodes.len() as u32)?.trees[usize::from(which)];
-        let ends = TreeEnds::of(class);
         let mut up = at
             .checked_sub(1)
             .map(|before| self.rank(node, order[before]));
+        let local = order.get(at + 1).map(|endpoint| self.rank(node, *endpoint));
+        if at > TreeEnds::LAST {
+            return Some(TreeView {
+                up,
+                down: [local, None, None],
+            });
+        }
+        let count = self.nodes.len() as u32;
+        let between = double_tree(node, count)?.trees[usize::from(which)];
+        let ends = TreeEnds::of(class);
         if at == TreeEnds::PARENT
             && let (Some(parent), Some(side)) = (between.parent, between.side)
         {
@@ -85,7 +93,6 @@ impl Plan {
             let chain = &parents.tree.channels[searched as usize].endpoints;
             up = Some(self.rank(parent, chain[index]));
         }
-        let local = order.get(at + 1).map(|endpoint| self.rank(node, *endpoint));
         let remote = (0..2)
             .filter(|side| ends.children[*side] == at)
             .filter_map(|side| {
@@ -150,8 +157,11 @@ impl TreeEnds {
     /// The first of the chain talks to the parent node.
     const PARENT: usize = 0;
 
+    /// No place after this one talks to other nodes.
+    const LAST: usize = 1;
+
     fn of(class: &DomainClass) -> Self {
-        let second = usize::from(class.topology.system().ranks().len() > 1);
+        let second = usize::from(class.slots.len() > 1);
         Self {
             children: match class.tree.pattern {
                 Pattern::BalancedTree => [second, 0],

@@ -12,6 +12,7 @@
 mod candidate;
 mod compute;
 mod nets;
+mod order;
 mod place;
 mod reserve;
 mod speeds;

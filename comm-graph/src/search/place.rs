@@ -4,12 +4,15 @@
 //! next endpoint, `visit` decides what follows there, and everything is undone on the way back.
 //! The recursion is `channels x endpoints` deep; the caller provides the stack.
 
-use crate::model::{NodeId, NodeKind};
-use crate::path::Topology;
+use std::rc::Rc;
+
+use crate::model::NodeKind;
+use crate::path::{PathKind, Topology, nearest};
 
 use super::candidate::{Candidate, Pattern};
 use super::nets::candidates;
-use super::reserve::Reserve;
+use super::order::{Score, behind_switch};
+use super::reserve::{Place, Reserve};
 
 /// The steps a search may still take.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +30,17 @@ impl Budget {
         }
     }
 
-    pub(super) fn left(self) -> i64 {
-        if self.perfect { -1 } else { self.left }
+    /// The steps left; 0 when none are.
+    pub(super) const fn left(self) -> i64 {
+        self.left
+    }
+
+    const fn is_spent(self) -> bool {
+        self.perfect || self.left <= 0
     }
 
     fn spend(&mut self) -> bool {
-        if self.perfect || self.left <= 0 {
+        if self.is_spent() {
             return false;
         }
         self.left -= 1;
@@ -63,15 +71,27 @@ enum Order {
 /// State of a search.
 pub(super) struct Placer<'a> {
     topology: &'a Topology,
-    endpoints: &'a [NodeId],
-    nets: &'a [NodeId],
-    devices: Vec<NodeId>,
+    endpoints: usize,
+    nets: usize,
     networks: bool,
-    reserve: Reserve<'a>,
+    switched: bool,
+    reserve: Reserve,
     net_left: Vec<f32>,
     used: Vec<u64>,
+    ports: PortLists,
+    /// Per port: the nearest endpoints.
+    near: Vec<Vec<usize>>,
+    /// Scratch space of `next_endpoints`.
+    scores: Vec<Score>,
     pub(super) now: Candidate,
     pub(super) best: Candidate,
+}
+
+/// The order in which ports are tried, for one farthest kind of path.
+struct PortLists {
+    farthest: Option<PathKind>,
+    start: Rc<[usize]>,
+    leave: Vec<Rc<[usize]>>,
 }
 
 impl<'a> Placer<'a> {
@@ -79,19 +99,27 @@ impl<'a> Placer<'a> {
         let system = topology.system();
         let endpoints = system.of_kind(NodeKind::Endpoint);
         let nets = system.of_kind(NodeKind::Net);
-        let device =
-            |endpoint: &NodeId| system.device_of(*endpoint).map_or(*endpoint, |(id, _)| id);
+        let near = nets
+            .iter()
+            .map(|net| nearest(topology.paths(), *net, endpoints).0);
         Self {
             topology,
-            endpoints,
-            nets,
-            devices: endpoints.iter().map(device).collect(),
+            endpoints: endpoints.len(),
+            nets: nets.len(),
             networks: topology.uses_networks(),
-            reserve: Reserve::new(system),
+            switched: !system.of_kind(NodeKind::NvSwitch).is_empty(),
+            reserve: Reserve::new(topology),
             net_left: (0..nets.len())
                 .map(|n| system.net(n).map_or(0.0, |net| net.gbps))
                 .collect(),
             used: vec![0; endpoints.len()],
+            ports: PortLists {
+                farthest: None,
+                start: Rc::from([]),
+                leave: Vec::new(),
+            },
+            near: near.collect(),
+            scores: Vec::with_capacity(endpoints.len()),
             best: now.clone(),
             now,
         }
@@ -99,13 +127,24 @@ impl<'a> Placer<'a> {
 
     /// Searches from scratch at the speed and with the rules of `now`; improves `best`.
     pub(super) fn run(&mut self, budget: &mut Budget) {
+        let farthest = self.now.type_inter;
+        if self.networks && self.ports.farthest != Some(farthest) {
+            let list = |endpoint| Rc::from(candidates(self.topology, endpoint, farthest));
+            self.ports = PortLists {
+                farthest: Some(farthest),
+                start: list(None),
+                leave: (0..self.endpoints)
+                    .map(|endpoint| list(Some(endpoint)))
+                    .collect(),
+            };
+        }
         self.now.channels = 0;
         self.channel(budget);
     }
 
     /// Places the next channel and, if it fits, those after it.
     fn channel(&mut self, budget: &mut Budget) {
-        let last = self.endpoints.len() - 1;
+        let last = self.endpoints - 1;
         let ring = self.now.pattern == Pattern::Ring;
         if self.networks {
             let to_net = match self.now.pattern {
@@ -127,7 +166,7 @@ impl<'a> Placer<'a> {
             to_first: ring.then_some(last),
         };
         if self.now.pattern == Pattern::Nvls {
-            if self.now.channels < self.endpoints.len() {
+            if self.now.channels < self.endpoints {
                 self.enter(None, self.now.channels, 0, goal, Order::Free, budget);
             }
             return;
@@ -139,7 +178,7 @@ impl<'a> Placer<'a> {
             self.enter(None, first, 0, goal, Order::Replay, budget);
         }
         if !self.now.same_channels || self.now.channels == 0 {
-            for first in 0..self.endpoints.len() {
+            for first in 0..self.endpoints {
                 self.enter(None, first, 0, goal, Order::Free, budget);
             }
         }
@@ -147,17 +186,19 @@ impl<'a> Placer<'a> {
 
     /// The endpoint that the previous channel visits at a step.
     fn previous(&self, step: usize) -> usize {
-        self.now.order[(self.now.channels - 1) * self.endpoints.len() + step]
+        self.now.order[(self.now.channels - 1) * self.endpoints + step]
     }
 
     fn channel_from_net(&mut self, goal: Goal, budget: &mut Budget) {
         let system = self.topology.system();
         // The reservation on ports is in whole GB/s; slower channels are held back by their links.
         let gbps = self.now.bw_inter.trunc();
-        let list = candidates(self.topology, None, self.now.type_inter);
+        let list = Rc::clone(&self.ports.start);
         let channel = self.now.channels;
-        let heads = self.now.pattern == Pattern::Nvls;
         for attempt in 0..list.len() {
+            if budget.is_spent() {
+                return;
+            }
             let net = list[(channel + attempt) % list.len()];
             let Some(port) = system.net(net) else {
                 continue;
@@ -175,16 +216,17 @@ impl<'a> Placer<'a> {
             self.now.nets[channel][0] = net;
             self.now.latency_inter = port.latency_us;
             self.charge_port(net, gbps);
-            if heads {
+            let from = Some(self.reserve.net(net));
+            if self.now.pattern == Pattern::Nvls {
                 let head = self.topology.local_nets().endpoint(net);
                 if let Some(head) = head.filter(|_| channel < list.len())
                     && !self.is_head(head)
                 {
-                    self.enter(Some(self.nets[net]), head, 0, goal, Order::Free, budget);
+                    self.enter(from, head, 0, goal, Order::Free, budget);
                 }
             } else if channel > 0 && self.now.same_channels {
                 let first = self.previous(0);
-                self.enter(Some(self.nets[net]), first, 0, goal, Order::Replay, budget);
+                self.enter(from, first, 0, goal, Order::Replay, budget);
             } else {
                 self.channel_from_port(net, goal, budget);
             }
@@ -194,13 +236,8 @@ impl<'a> Placer<'a> {
 
     /// Starts a channel at a port: in bus order, then at the endpoints nearest to the port.
     fn channel_from_port(&mut self, net: usize, goal: Goal, budget: &mut Budget) {
-        let from = Some(self.nets[net]);
-        let switched = !self
-            .topology
-            .system()
-            .of_kind(NodeKind::NvSwitch)
-            .is_empty();
-        if self.now.channels == 0 && !switched {
+        let from = Some(self.reserve.net(net));
+        if self.now.channels == 0 && !self.switched {
             // Sets a reference; must not use up the budget of the real search.
             let mut short = Budget::new(1 << 10);
             self.enter(from, 0, 0, goal, Order::Bus, &mut short);
@@ -210,8 +247,8 @@ impl<'a> Placer<'a> {
         if let Some(preferred) = preferred {
             self.enter(from, preferred, 0, goal, Order::Free, budget);
         }
-        let (near, _) = crate::path::nearest(self.topology.paths(), self.nets[net], self.endpoints);
-        for first in near {
+        for index in 0..self.near[net].len() {
+            let first = self.near[net][index];
             if Some(first) != preferred {
                 self.enter(from, first, 0, goal, Order::Free, budget);
             }
@@ -219,8 +256,8 @@ impl<'a> Placer<'a> {
     }
 
     fn is_head(&self, endpoint: usize) -> bool {
-        let heads = (0..self.now.channels).map(|c| self.now.order[c * self.endpoints.len()]);
-        heads.into_iter().any(|head| head == endpoint)
+        let mut heads = (0..self.now.channels).map(|c| self.now.order[c * self.endpoints]);
+        heads.any(|head| head == endpoint)
     }
 
     /// Takes bandwidth off every net that is the same physical port.
@@ -235,57 +272,54 @@ impl<'a> Placer<'a> {
     }
 
     /// Reserves the way from `from` to `to` for `times` channels; checks its kind for one.
-    fn reserve(&mut self, from: NodeId, to: NodeId, gbps: f32, times: u8) -> bool {
-        let system = self.topology.system();
-        let between = |node| {
-            matches!(
-                system.node(node).kind(),
-                NodeKind::Endpoint | NodeKind::NvSwitch
-            )
-        };
-        let farthest = if between(from) && between(to) {
+    fn reserve(&mut self, from: Place, to: Place, gbps: f32, times: u8) -> bool {
+        let route = self.reserve.route(from, to);
+        let hops = route.hops as i64;
+        let farthest = if route.inside {
             self.now.type_intra
         } else {
             self.now.type_inter
         };
-        let path = self.topology.paths().get(from, to);
-        if path.kind >= crate::path::PathKind::Disconnected {
+        if route.kind >= PathKind::Disconnected {
             return false;
         }
-        if times == 1 {
-            let back = self.topology.paths().get(to, from);
-            if path.kind > farthest || (self.now.pattern.is_tree() && back.kind > farthest) {
-                return false;
-            }
-        }
-        if !self.reserve.take(from, path, gbps * f32::from(times)) {
+        if times == 1
+            && (route.kind > farthest || (self.now.pattern.is_tree() && route.back > farthest))
+        {
             return false;
         }
-        self.now.hops += i64::from(times) * path.hops() as i64;
+        if !self.reserve.take(from, to, gbps * f32::from(times)) {
+            return false;
+        }
+        self.now.hops += i64::from(times) * hops;
         true
     }
 
-    fn release(&mut self, from: NodeId, to: NodeId, gbps: f32, times: u8) {
-        let path = self.topology.paths().get(from, to);
-        self.reserve.give_back(from, path, gbps * f32::from(times));
-        self.now.hops -= i64::from(times) * path.hops() as i64;
+    fn release(&mut self, from: Place, to: Place, gbps: f32, times: u8) {
+        self.reserve.give_back(from, to, gbps * f32::from(times));
+        self.now.hops -= i64::from(times) * self.reserve.route(from, to).hops as i64;
     }
 
     /// Goes on to an endpoint, if the way there has bandwidth left.
     fn enter(
         &mut self,
-        from: Option<NodeId>,
+        from: Option<Place>,
         to: usize,
         step: usize,
         goal: Goal,
         order: Order,
         budget: &mut Budget,
     ) {
-        let gbps = match from.map(|from| self.topology.system().node(from).kind()) {
-            Some(NodeKind::Net) => self.now.bw_inter,
-            _ => self.now.bw_intra,
+        if budget.is_spent() {
+            return;
+        }
+        let outside = from.is_some_and(|from| self.reserve.is_net(from, self.nets));
+        let gbps = if outside {
+            self.now.bw_inter
+        } else {
+            self.now.bw_intra
         };
-        let target = self.endpoints[to];
+        let target = self.reserve.endpoint(to);
         if let Some(from) = from
             && !self.reserve(from, target, gbps, 1)
         {
@@ -305,24 +339,30 @@ impl<'a> Placer<'a> {
         if !budget.spend() {
             return;
         }
-        let count = self.endpoints.len();
+        let count = self.endpoints;
         self.now.order[self.now.channels * count + step] = at;
         if goal.to_net == Some(step) {
             self.leave_to_net(at, step, goal, order, budget);
         } else if self.now.pattern == Pattern::Nvls {
             self.through_switch(at, budget);
         } else if step + 1 < count {
-            let next = match order {
-                Order::Bus => vec![step + 1],
-                Order::Replay => vec![self.previous(step + 1)],
-                Order::Free => self.next_endpoints(at, step, goal),
-            };
-            for to in next {
-                self.enter(Some(self.endpoints[at]), to, step + 1, goal, order, budget);
+            let from = Some(self.reserve.endpoint(at));
+            match order {
+                Order::Bus => self.enter(from, step + 1, step + 1, goal, order, budget),
+                Order::Replay => {
+                    let to = self.previous(step + 1);
+                    self.enter(from, to, step + 1, goal, order, budget);
+                }
+                Order::Free => {
+                    for to in self.next_endpoints(at, step, goal) {
+                        self.enter(from, to, step + 1, goal, order, budget);
+                    }
+                }
             }
         } else if goal.to_first == Some(step) {
             let first = self.now.order[self.now.channels * count];
-            let (from, to, gbps) = (self.endpoints[at], self.endpoints[first], self.now.bw_intra);
+            let (from, to) = (self.reserve.endpoint(at), self.reserve.endpoint(first));
+            let gbps = self.now.bw_intra;
             if self.reserve(from, to, gbps, 1) {
                 self.finish(budget);
                 self.release(from, to, gbps, 1);
@@ -337,7 +377,7 @@ impl<'a> Placer<'a> {
         if !budget.spend() {
             return;
         }
-        let count = self.endpoints.len();
+        let count = self.endpoints;
         self.now.channels += 1;
         if self.now.is_better_than(&self.best, count) {
             self.best.copy_from(&self.now, count);
@@ -370,7 +410,8 @@ impl<'a> Placer<'a> {
             self.now.bw_inter
         };
         let to_net = (balanced && step == 0).then_some(1);
-        for net in candidates(self.topology, Some(at), self.now.type_inter) {
+        let list = Rc::clone(&self.ports.leave[at]);
+        for net in list.iter().copied() {
             let (Some(port), Some(start)) = (system.net(net), system.net(entry)) else {
                 continue;
             };
@@ -387,7 +428,7 @@ impl<'a> Placer<'a> {
             if !allowed || second {
                 continue;
             }
-            let (from, to) = (self.endpoints[at], self.nets[net]);
+            let (from, to) = (self.reserve.endpoint(at), self.reserve.net(net));
             if self.reserve(from, to, gbps, 1) {
                 self.now.nets[channel][1] = net;
                 self.visit(at, step, Goal { to_net, ..goal }, order, budget);
@@ -398,29 +439,25 @@ impl<'a> Placer<'a> {
 
     /// NVLS: every endpoint exchanges with the switch, the head twice.
     fn through_switch(&mut self, head: usize, budget: &mut Budget) {
-        let Some(switch) = self
-            .topology
-            .system()
-            .of_kind(NodeKind::NvSwitch)
-            .first()
-            .copied()
-        else {
-            return;
-        };
         let gbps = self.now.bw_intra;
-        let endpoints = self.endpoints;
-        let down = endpoints.iter().map(|endpoint| (switch, *endpoint));
-        let up = endpoints.iter().map(|endpoint| (*endpoint, switch));
-        let mut taken = Vec::with_capacity(2 * endpoints.len());
-        for (from, to) in down.chain(up) {
-            let own = from == endpoints[head] || to == endpoints[head];
-            let times = if own { 2 } else { 1 };
+        let switch = self.reserve.switch();
+        let mut taken = Vec::with_capacity(2 * self.endpoints);
+        for leg in 0..2 * self.endpoints {
+            let index = leg % self.endpoints;
+            let endpoint = self.reserve.endpoint(index);
+            let times = if index == head { 2 } else { 1 };
+            let down = leg < self.endpoints;
+            let (from, to) = if down {
+                (switch, endpoint)
+            } else {
+                (endpoint, switch)
+            };
             if !self.reserve(from, to, gbps, times) {
                 break;
             }
             taken.push((from, to, times));
         }
-        if taken.len() == 2 * endpoints.len() {
+        if taken.len() == 2 * self.endpoints {
             self.finish(budget);
         }
         for (from, to, times) in taken.into_iter().rev() {
@@ -428,96 +465,44 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// The endpoints to try next, best first.
-    fn next_endpoints(&self, at: usize, step: usize, goal: Goal) -> Vec<usize> {
-        let count = self.endpoints.len();
+    /// Whether a channel may go from one endpoint to another next.
+    fn is_free(&self, at: usize, to: usize) -> bool {
         let flag = 1_u64 << self.now.channels;
-        let paths = self.topology.paths();
+        let route = self
+            .reserve
+            .route(self.reserve.endpoint(at), self.reserve.endpoint(to));
+        at != to && self.used[to] & flag == 0 && route.hops > 0
+    }
+
+    /// The endpoints to try next, best first.
+    fn next_endpoints(&mut self, at: usize, step: usize, goal: Goal) -> Vec<usize> {
+        let count = self.endpoints;
+        if self.switched {
+            let mut neighbours = behind_switch(self.now.pattern, at, count);
+            neighbours.retain(|to| self.is_free(at, *to));
+            return neighbours;
+        }
         // When the channel leaves right after the next endpoint, that one should be near the port
         // it entered by; when it leaves later, the near ones should be kept for the end.
         let port = goal
             .to_net
-            .map(|_| self.nets[self.now.nets[self.now.channels][0]]);
+            .map(|_| self.reserve.net(self.now.nets[self.now.channels][0]));
         let soon = goal.to_net == Some(step + 1);
-        let mut scores: Vec<Score> = (1..count)
-            .map(|distance| (distance, (at + distance) % count))
-            .filter(|(_, to)| self.used[*to] & flag == 0)
-            .filter_map(|(distance, to)| {
-                let path = paths.get(self.endpoints[at], self.endpoints[to]);
-                if path.hops() == 0 {
-                    return None;
-                }
-                let from_port = port.map(|port| paths.get(port, self.endpoints[to]));
-                let host_side = port.map(|_| self.reserve.host_side(self.devices[to]) as i64);
-                Some(Score {
-                    to,
-                    distance,
-                    inter_gbps: from_port.map_or(0, |path| path.gbps as i64),
-                    inter_host_gbps: host_side.unwrap_or(0),
-                    inter_hops: from_port.map_or(0, |path| path.hops()),
-                    intra_gbps: path.gbps as i64,
-                    intra_hops: path.hops(),
-                })
-            })
-            .collect();
-        scores.sort_by_key(Score::key);
-        let tied = scores.windows(2).all(|pair| {
-            (pair[0].intra_gbps, pair[0].intra_hops) == (pair[1].intra_gbps, pair[1].intra_hops)
-        });
+        let mut scores = std::mem::take(&mut self.scores);
+        scores.clear();
+        for distance in 1..count {
+            let to = (at + distance) % count;
+            if self.is_free(at, to) {
+                scores.push(Score::new(&self.reserve, port, at, to, distance));
+            }
+        }
+        scores.sort_unstable();
+        let tied = scores.windows(2).all(|pair| pair[0].ties_inside(&pair[1]));
         if port.is_some() && !soon && tied {
             scores.reverse();
         }
-        let order: Vec<usize> = scores.iter().map(|score| score.to).collect();
-        if self
-            .topology
-            .system()
-            .of_kind(NodeKind::NvSwitch)
-            .is_empty()
-        {
-            return order;
-        }
-        // Behind a switch all are equal: a fixed set of neighbours keeps the search small.
-        let (next, previous) = ((at + 1) % count, (at + count - 1) % count);
-        let mut neighbours = match self.now.pattern {
-            Pattern::Ring => vec![previous, next],
-            Pattern::BalancedTree | Pattern::SplitTree => vec![next, previous],
-            _ => vec![next],
-        };
-        if next == previous {
-            neighbours.truncate(1);
-        }
-        neighbours.retain(|neighbour| order.contains(neighbour));
-        neighbours
-    }
-}
-
-/// What decides which endpoint comes next; bandwidths in whole GB/s.
-struct Score {
-    to: usize,
-    distance: usize,
-    inter_gbps: i64,
-    inter_host_gbps: i64,
-    inter_hops: usize,
-    intra_gbps: i64,
-    intra_hops: usize,
-}
-
-impl Score {
-    fn key(&self) -> (i64, i64, usize, i64, usize, usize) {
-        let Self {
-            distance,
-            inter_gbps,
-            inter_host_gbps,
-            ..
-        } = self;
-        let (inter_hops, intra_hops) = (self.inter_hops, self.intra_hops);
-        (
-            -inter_gbps,
-            -inter_host_gbps,
-            inter_hops,
-            -self.intra_gbps,
-            intra_hops,
-            *distance,
-        )
+        let order = scores.iter().map(|score| score.to).collect();
+        self.scores = scores;
+        order
     }
 }
