@@ -4,8 +4,8 @@
 //!
 //! * A [`Path`] has a kind, a bandwidth (the smallest on the way) and its links. Better means:
 //!   nearer kind, then more bandwidth, then fewer hops.
-//! * [`Topology::new`] is the whole chain NCCL runs: best paths, rewriting where direct access is
-//!   refused, network relays, and the split into [`Topology`] domains whose ranks reach each other
+//! * [`Topology::domains`] is the whole chain NCCL runs: best paths, rewriting where direct access is
+//!   refused, network relays, and the split into domains whose ranks reach each other
 //!   without a network. Each domain is a "node" to everything that follows.
 //! * Paths are directed: sending to a network may be relayed where receiving is not.
 

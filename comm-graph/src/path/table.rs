@@ -57,28 +57,50 @@ pub struct Paths {
 static NONE: Path = Path::none();
 
 impl Paths {
-    /// More entries than this (about 4 GB) are refused instead of running out of memory.
-    const MOST_ENTRIES: usize = 1 << 26;
+    /// More entries than this (about 400 MB) are refused instead of running out of memory.
+    const MOST_ENTRIES: usize = 1 << 22;
+
+    /// Refuses work that no real host asks for: `tables` tables of all paths of a system.
+    pub(super) fn check_size(system: &System, tables: usize, most: usize) -> Result<(), Error> {
+        let destinations: usize = Self::DESTINATIONS
+            .iter()
+            .map(|k| system.of_kind(*k).len())
+            .sum();
+        let entries = destinations
+            .saturating_mul(system.node_count())
+            .saturating_mul(tables);
+        if entries <= most {
+            return Ok(());
+        }
+        let error = Error::new(
+            ErrorKind::ResourceExhausted,
+            "the topology is too large for a table of all paths; describe one host per file",
+        );
+        Err(error
+            .with("nodes", system.node_count())
+            .with("domains", tables))
+    }
+
+    /// Refuses to compute the paths of very many domains one by one.
+    pub(super) fn check_domains(system: &System, domains: usize) -> Result<(), Error> {
+        Self::check_size(system, domains, 8 * Self::MOST_ENTRIES)
+    }
+
+    const DESTINATIONS: [NodeKind; 5] = [
+        NodeKind::Cpu,
+        NodeKind::Device,
+        NodeKind::Endpoint,
+        NodeKind::Net,
+        NodeKind::NvSwitch,
+    ];
 
     /// Searches the best path from every node to every destination.
     pub(super) fn search(system: &System, nvb_disable: bool) -> Result<Self, Error> {
-        let destinations: Vec<NodeId> = [
-            NodeKind::Cpu,
-            NodeKind::Device,
-            NodeKind::Endpoint,
-            NodeKind::Net,
-            NodeKind::NvSwitch,
-        ]
-        .iter()
-        .flat_map(|kind| system.of_kind(*kind).iter().copied())
-        .collect();
-        if destinations.len().saturating_mul(system.node_count()) > Self::MOST_ENTRIES {
-            let error = Error::new(
-                ErrorKind::ResourceExhausted,
-                "the topology has too many nodes for a table of all paths; describe one host per file",
-            );
-            return Err(error.with("nodes", system.node_count()));
-        }
+        Self::check_size(system, 1, Self::MOST_ENTRIES)?;
+        let nodes = Self::DESTINATIONS
+            .iter()
+            .flat_map(|kind| system.of_kind(*kind));
+        let destinations: Vec<NodeId> = nodes.copied().collect();
         let mut row_of = vec![None; system.node_count()];
         let mut rows = Vec::with_capacity(destinations.len());
         for destination in destinations {

@@ -59,6 +59,7 @@ impl Topology {
         let mut firsts: Vec<usize> = domain_of.clone();
         firsts.sort_unstable();
         firsts.dedup();
+        Paths::check_domains(system, firsts.len())?;
         let mut domains = Vec::with_capacity(firsts.len());
         for first in &firsts {
             let mut trimmed = system.clone();

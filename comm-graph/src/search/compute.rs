@@ -235,6 +235,9 @@ impl<'a> Computation<'a> {
             SEARCH_STEPS
         };
         self.global -= steps;
+        if !self.placer.is_possible() {
+            return Some(steps);
+        }
         let mut budget = Budget::new(steps);
         self.placer.run(&mut budget);
         if budget.perfect {

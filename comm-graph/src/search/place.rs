@@ -142,6 +142,56 @@ impl<'a> Placer<'a> {
         self.channel(budget);
     }
 
+    /// Whether the present rules leave any chance: endpoints hang together over routes that are
+    /// near and fast enough, and some route leads in from and out to a network.
+    ///
+    /// Spares the many searches that can only fail.
+    pub(super) fn is_possible(&self) -> bool {
+        if self.now.pattern == Pattern::Nvls {
+            return true;
+        }
+        let tree = self.now.pattern.is_tree();
+        let usable = |from, to, gbps: f32| {
+            let route = self.reserve.route(from, to);
+            let farthest = if route.inside {
+                self.now.type_intra
+            } else {
+                self.now.type_inter
+            };
+            route.kind <= farthest && route.gbps >= gbps && (!tree || route.back <= farthest)
+        };
+        let place = |endpoint| self.reserve.endpoint(endpoint);
+        let mut reached = vec![false; self.endpoints];
+        let mut pending = vec![0];
+        reached[0] = true;
+        while let Some(at) = pending.pop() {
+            for (to, reached) in reached.iter_mut().enumerate() {
+                let gbps = self.now.bw_intra;
+                let linked =
+                    usable(place(at), place(to), gbps) || usable(place(to), place(at), gbps);
+                if !*reached && linked {
+                    *reached = true;
+                    pending.push(to);
+                }
+            }
+        }
+        let ports = || (0..self.nets).map(|net| self.reserve.net(net));
+        let outside = |enter: bool| {
+            ports().any(|net| {
+                (0..self.endpoints).map(place).any(|endpoint| {
+                    let half = self.now.bw_inter / 2.0;
+                    if enter {
+                        usable(net, endpoint, self.now.bw_inter)
+                    } else {
+                        usable(endpoint, net, half)
+                    }
+                })
+            })
+        };
+        let networked = !self.networks || (outside(true) && outside(false));
+        reached.into_iter().all(|reached| reached) && networked
+    }
+
     /// Places the next channel and, if it fits, those after it.
     fn channel(&mut self, budget: &mut Budget) {
         let last = self.endpoints - 1;

@@ -7,5 +7,6 @@ mod cases;
 mod paths;
 mod patterns;
 mod plans;
+mod report;
 mod search;
 mod tuning;
