@@ -8,6 +8,7 @@ use crate::options::Options;
 use super::compute::compute;
 use super::kind::PathKind;
 use super::local::LocalNets;
+use super::rules::gdr_allowed;
 use super::table::Paths;
 
 /// The endpoints that reach each other without the network, with everything a search needs.
@@ -145,6 +146,19 @@ impl Topology {
     #[must_use]
     pub fn local_nets(&self) -> &LocalNets {
         &self.local
+    }
+
+    /// Whether a port uses the memory of an endpoint's device directly, for sending or receiving.
+    ///
+    /// Never for host memory, which every port uses directly anyway.
+    #[must_use]
+    pub fn uses_gdr(&self, options: &Options, endpoint: usize, net: usize, sending: bool) -> bool {
+        let endpoint = self.system.of_kind(NodeKind::Endpoint).get(endpoint);
+        let net = self.system.of_kind(NodeKind::Net).get(net);
+        let (Some(endpoint), Some(net)) = (endpoint, net) else {
+            return false;
+        };
+        gdr_allowed(&self.system, &self.paths, options, *endpoint, *net, sending)
     }
 
     /// Whether the communicator has ranks outside this domain.

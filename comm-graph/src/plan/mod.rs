@@ -13,6 +13,7 @@
 
 mod align;
 mod check;
+mod duplicate;
 mod host;
 mod nodes;
 mod view;

@@ -9,13 +9,16 @@
 //! * Objective: `channels x bw_intra`, then fewer hops. The order in which candidates are tried
 //!   follows NCCL 2.30, whose results are therefore reached.
 
+mod budget;
 mod candidate;
 mod compute;
 mod nets;
 mod order;
 mod place;
+mod ports;
 mod reserve;
 mod speeds;
+mod survey;
 
 pub use candidate::{ChannelGraph, Graph, Pattern};
 pub use compute::{Limits, MAX_CHANNELS, search};

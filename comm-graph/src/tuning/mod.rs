@@ -11,6 +11,8 @@
 
 mod constants;
 mod model;
+mod names;
 
 pub use constants::{CostTable, HopLatency, ProtocolLatency};
-pub use model::{Algorithm, Collective, Cost, CostModel, Prediction, Protocol};
+pub use model::{Cost, CostModel, Prediction};
+pub use names::{Algorithm, Collective, Protocol};

@@ -13,12 +13,14 @@
 
 mod document;
 mod parse;
+mod report;
 mod schema;
 mod validate;
 mod write;
 
 pub use document::{Attribute, Document, Element, ElementId};
 pub use parse::parse;
+pub use report::{Problem, Report, Severity};
 pub(crate) use schema::parse_hex;
 pub use schema::{BusId, PciClass, parse_class, pci_generation_rate};
-pub use validate::{Problem, Report, Severity, validate};
+pub use validate::validate;

@@ -81,6 +81,18 @@ fn paths_and_domains_are_equal_for_every_file_and_host_count() {
             ]);
             let theirs = json!([theirs["max_bw"], theirs["total_bw"], theirs["inter"]]);
             differences("max, total, inter", &ours, &theirs, &mut found);
+            let gdr: Value = (0..topology.system().of_kind(Endpoint).len())
+                .map(|endpoint| {
+                    let ports = 0..topology.system().of_kind(Net).len();
+                    let uses = |net, sending| {
+                        u8::from(topology.uses_gdr(&Options::default(), endpoint, net, sending))
+                    };
+                    ports
+                        .map(|net| json!([uses(net, false), uses(net, true)]))
+                        .collect::<Value>()
+                })
+                .collect();
+            differences("gdr", &gdr, &expected["gdr"], &mut found);
             let local = topology.local_nets();
             let nets = topology.system().of_kind(Net).len();
             let ours: Vec<i64> = (0..nets)
