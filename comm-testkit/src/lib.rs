@@ -1,1 +1,3 @@
 //! Conformance suites and mocks.
+
+pub mod net;
