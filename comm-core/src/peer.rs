@@ -98,6 +98,10 @@ impl PeerInfo {
 
 impl fmt::Display for PeerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} (pid {} on {})", self.rank, self.pid, self.host_name)
+        write!(
+            f,
+            "rank {} (pid {} on {})",
+            self.rank, self.pid, self.host_name
+        )
     }
 }

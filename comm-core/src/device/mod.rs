@@ -28,45 +28,14 @@ pub use host::HostDevice;
 pub use memory::DeviceMemory;
 pub(crate) use memory::check_range;
 
+pub use crate::memory_kind::MemoryKind;
+
 use crate::doorbell::Doorbell;
 use crate::{Armed, Result};
 
 /// Alignment of memory that a [`Device`] allocates: a page, so that it can be registered with a
 /// network without touching its neighbours.
 pub const ALIGNMENT_BYTES: usize = 4096;
-
-/// Where memory lies and who can access it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MemoryKind {
-    /// Ordinary memory of the process.
-    Host,
-    /// Memory of the process that is locked in place and that devices reach directly.
-    HostPinned,
-    /// Memory of a device. The CPU must not touch it.
-    Device {
-        /// The device's number in this process.
-        ordinal: u32,
-    },
-}
-
-impl MemoryKind {
-    /// Whether the CPU may read and write memory of this kind.
-    #[must_use]
-    pub const fn is_host(self) -> bool {
-        matches!(self, Self::Host | Self::HostPinned)
-    }
-}
-
-impl fmt::Display for MemoryKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host => f.write_str("host"),
-            Self::HostPinned => f.write_str("pinned host"),
-            Self::Device { ordinal } => write!(f, "device {ordinal}"),
-        }
-    }
-}
 
 /// An allocator and copier of memory; see the [module documentation](self) for the contract.
 pub trait Device: Send + Sync + fmt::Debug {

@@ -19,7 +19,9 @@ pub(super) struct SharedBells {
 
 impl SharedBells {
     pub(super) fn create() -> Result<Self> {
-        Ok(Self { memory: SealedMemory::create("comm-doorbells", BYTES)? })
+        Ok(Self {
+            memory: SealedMemory::create("comm-doorbells", BYTES)?,
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -48,7 +50,11 @@ impl PeerDoorbells {
     /// [`ErrorKind::Protocol`](crate::ErrorKind) if the file has another size or is not sealed
     /// against shrinking.
     pub fn map(fd: OwnedFd) -> Result<Self> {
-        Ok(Self { bells: SharedBells { memory: SealedMemory::map(fd, BYTES)? } })
+        Ok(Self {
+            bells: SharedBells {
+                memory: SealedMemory::map(fd, BYTES)?,
+            },
+        })
     }
 
     /// Rings the doorbell of this number; numbers outside the set are ignored.

@@ -65,7 +65,9 @@ impl SealedMemory {
         let seals = rustix::fs::fcntl_get_seals(&fd)
             .map_err(|_| refused("a peer sent a file that is not a memory file"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(refused("a peer sent a memory file that is not sealed against resizing"));
+            return Err(refused(
+                "a peer sent a memory file that is not sealed against resizing",
+            ));
         }
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| Error::system("inspecting a peer's memory file", errno))?;
@@ -88,11 +90,17 @@ impl SealedMemory {
                 0,
             )
         };
-        let address = address
-            .map_err(|errno| Error::system("mapping shared memory", errno).with("bytes", len_bytes))?;
-        let base = NonNull::new(address.cast::<u8>())
-            .ok_or_else(|| Error::new(ErrorKind::Internal, "the kernel mapped memory at address 0"))?;
-        Ok(Self { fd, base, len_bytes })
+        let address = address.map_err(|errno| {
+            Error::system("mapping shared memory", errno).with("bytes", len_bytes)
+        })?;
+        let base = NonNull::new(address.cast::<u8>()).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "the kernel mapped memory at address 0")
+        })?;
+        Ok(Self {
+            fd,
+            base,
+            len_bytes,
+        })
     }
 
     /// Start of the mapping, page-aligned.
@@ -152,13 +160,22 @@ mod tests {
     fn a_peers_file_is_refused_unless_sealed_and_of_the_agreed_size() {
         let memory = SealedMemory::create("test", 4096).unwrap();
         let fd = memory.fd().try_clone_to_owned().unwrap();
-        assert_eq!(SealedMemory::map(fd, 8192).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            SealedMemory::map(fd, 8192).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
 
         let open = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, 4096).unwrap();
-        assert_eq!(SealedMemory::map(open, 4096).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            SealedMemory::map(open, 4096).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
 
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        assert_eq!(SealedMemory::map(file, 4096).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            SealedMemory::map(file, 4096).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 }
