@@ -1,7 +1,7 @@
 //! What the two ends of an edge tell each other before they connect.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use comm_core::{Error, ErrorKind, Result};
+use comm_core::{ConnectHandle, Error, ErrorKind, Result};
 
 use crate::pool::SLOTS;
 
@@ -20,9 +20,32 @@ pub(crate) fn encode(step_bytes: usize, address: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// Checks the peer's handle against this end's step size; the address in it.
-pub(crate) fn decode(bytes: &Bytes, step_bytes: usize) -> Result<Bytes> {
+/// Checks a receiver's handle against this end's step size; the address in it.
+pub(crate) fn from_receiver(handle: &ConnectHandle, step_bytes: usize) -> Result<Bytes> {
+    decode(handle, step_bytes)
+}
+
+/// Checks a sender's handle against this end's step size.
+pub(crate) fn from_sender(handle: &ConnectHandle, step_bytes: usize) -> Result<()> {
+    let address = decode(handle, step_bytes)?;
+    if address.is_empty() {
+        return Ok(());
+    }
+    Err(
+        Error::new(ErrorKind::Protocol, "the handle of a sender has an address")
+            .with("address_bytes", address.len()),
+    )
+}
+
+fn decode(handle: &ConnectHandle, step_bytes: usize) -> Result<Bytes> {
     let refused = |what: &'static str| Error::new(ErrorKind::Protocol, what);
+    let bytes = &handle.bytes;
+    if !handle.fds.is_empty() {
+        return Err(
+            refused("the peer's handle of the NET transport came with descriptors")
+                .with("descriptors", handle.fds.len()),
+        );
+    }
     if bytes.len() < FIXED_BYTES || bytes[..4] != MAGIC.to_le_bytes() {
         return Err(refused("the peer's handle is none of the NET transport"));
     }
@@ -53,37 +76,54 @@ pub(crate) fn decode(bytes: &Bytes, step_bytes: usize) -> Result<Bytes> {
 mod tests {
     use super::*;
 
+    fn handle(bytes: impl Into<Bytes>) -> ConnectHandle {
+        ConnectHandle::from_bytes(bytes.into())
+    }
+
     #[test]
     fn the_address_comes_back() {
-        assert_eq!(
-            decode(&encode(4096, b"address"), 4096).unwrap(),
-            &b"address"[..]
-        );
-        assert_eq!(decode(&encode(4096, b""), 4096).unwrap(), &b""[..]);
+        let address = from_receiver(&handle(encode(4096, b"address")), 4096).unwrap();
+        assert_eq!(address, &b"address"[..]);
+        from_sender(&handle(encode(4096, b"")), 4096).unwrap();
     }
 
     #[test]
     fn another_step_size_is_an_error_that_names_both() {
-        let error = decode(&encode(4096, b""), 8192).unwrap_err();
+        let error = from_sender(&handle(encode(4096, b"")), 8192).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
+        let text = error.to_string();
         assert!(
-            error
-                .to_string()
-                .contains("step_bytes=8192, peer_step_bytes=4096"),
-            "{error}"
+            text.contains("step_bytes=8192, peer_step_bytes=4096"),
+            "{text}"
         );
     }
 
     #[test]
     fn damaged_handles_are_refused() {
-        let whole = encode(4096, b"address");
+        let whole = encode(4096, b"");
         for len in 0..FIXED_BYTES {
-            assert!(decode(&whole.slice(..len), 4096).is_err(), "{len} bytes");
+            assert!(
+                from_sender(&handle(whole.slice(..len)), 4096).is_err(),
+                "{len} bytes"
+            );
         }
         for at in 0..FIXED_BYTES {
             let mut damaged = whole.to_vec();
             damaged[at] ^= 0x80;
-            assert!(decode(&damaged.into(), 4096).is_err(), "byte {at}");
+            assert!(from_sender(&handle(damaged), 4096).is_err(), "byte {at}");
         }
+        assert!(from_sender(&handle(encode(4096, b"x")), 4096).is_err());
+    }
+
+    #[test]
+    fn descriptors_in_a_handle_are_refused() {
+        let mut with_fd = handle(encode(4096, b""));
+        with_fd
+            .fds
+            .push(std::fs::File::open("/dev/null").unwrap().into());
+        assert_eq!(
+            from_sender(&with_fd, 4096).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 }

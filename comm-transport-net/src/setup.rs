@@ -56,7 +56,7 @@ impl SendSetup for NetSendSetup {
             linger,
         } = self.0;
         let connected = async {
-            let address = handle::decode(&remote.bytes, pool.step_bytes())?;
+            let address = handle::from_receiver(&remote, pool.step_bytes())?;
             let mut connect = engine.backend.connect(device, &address)?;
             Ready::new(
                 Arc::clone(&engine),
@@ -101,7 +101,7 @@ impl RecvSetup for NetRecvSetup {
             ..
         } = prepared;
         let accepted = async {
-            handle::decode(&remote.bytes, pool.step_bytes())?;
+            handle::from_sender(&remote, pool.step_bytes())?;
             Ready::new(
                 Arc::clone(&engine),
                 "the sender's connection",
