@@ -259,3 +259,17 @@ fn a_network_without_a_descriptor_works_too() {
     try_send(&mut *sender, 0, b"abc").unwrap().unwrap();
     assert_eq!(recv_asleep(&mut *receiver, &doorbell()).unwrap().1, b"abc");
 }
+
+#[test]
+fn while_an_owner_sleeps_and_nothing_comes_nobody_calls_the_network() {
+    let world = World::new(seeded(6), &NetOptions::default());
+    let (_sender, mut receiver) = world.connect();
+    assert_eq!(receiver.arm(&doorbell()).unwrap(), Armed::WillRing);
+    let calls = || [0, 1].map(|rank: usize| world.cards[rank].calls());
+    // What is left of connecting comes to rest first.
+    crate::support::eventually("rest", || {
+        let before = calls();
+        thread::sleep(Duration::from_millis(100));
+        calls() == before
+    });
+}
