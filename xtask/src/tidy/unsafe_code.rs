@@ -13,7 +13,12 @@ const ALLOWED: &[(&str, &str)] = &[
         "futex on a word that other processes write",
     ),
     ("comm-core/src/fifo", "slots in memory that a peer writes"),
+    ("comm-core/src/device", "allocation and addresses of memory"),
     ("comm-core/src/memory", "raw buffers of every memory kind"),
+    (
+        "comm-core/src/net",
+        "the network contract that memory safety rests on",
+    ),
     (
         "comm-core/src/tensor",
         "views of raw buffers as typed elements",
@@ -35,6 +40,10 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "comm-testkit/src/mock",
         "implementations of unsafe traits that the mocks stand in for",
+    ),
+    (
+        "comm-testkit/src/net",
+        "a mock network and device, and tests of their unsafe contract",
     ),
     ("comm-cli/src/launch/signals", "signal masks and signalfd"),
     ("comm-cli/src/launch/spawn", "code between fork and exec"),
