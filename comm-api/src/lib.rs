@@ -49,3 +49,4 @@ pub use half::{bf16, f16};
 
 pub use communicator::{Builder, Communicator};
 pub use threads::{init_all, init_all_with};
+pub use transports::compiled_transports;

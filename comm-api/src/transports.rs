@@ -3,6 +3,17 @@
 use comm_core::Result;
 use comm_runtime::CommunicatorBuilder;
 
+/// The names of the transports whose Cargo features are on, in the order in which they are tried.
+///
+/// A communicator can have more, registered by [`Builder::transport`](crate::Builder::transport).
+#[must_use]
+pub const fn compiled_transports() -> &'static [&'static str] {
+    &[
+        #[cfg(all(feature = "shm", target_os = "linux"))]
+        comm_transport_shm::NAME,
+    ]
+}
+
 /// Registers every transport whose Cargo feature is on.
 ///
 /// # Errors

@@ -5,9 +5,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use comm_cli::launch;
+use comm_cli::{bench, launch};
 
-/// Starts jobs that use the comm library on this machine.
+/// Measures the comm library and starts jobs that use it.
 #[derive(Parser)]
 #[command(name = "commctl", version)]
 struct Arguments {
@@ -17,6 +17,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure collectives, messages and start-up, here or in a launched job.
+    Bench(Box<bench::Options>),
+    /// Started by `bench` for itself.
+    #[command(name = bench::WORKER_COMMAND, hide = true)]
+    BenchWorker {
+        /// What to do, in JSON.
+        order: String,
+    },
     /// Start N local workers and end them together.
     Launch(launch::Options),
     /// Started by `launch` for itself; see the module `launch::guard`.
@@ -26,6 +34,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Bench(options) => bench::run(&options),
+        Command::BenchWorker { order } => bench::run_worker(&order),
         Command::Launch(options) => launch::run(&options),
         Command::LaunchGuard => launch::run_guard(),
     };

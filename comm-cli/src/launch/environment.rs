@@ -89,6 +89,7 @@ impl Job {
             ("TORCHELASTIC_RESTART_COUNT", "0"),
             ("TORCHELASTIC_MAX_RESTARTS", "0"),
             ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+            ("COMM_LAUNCHER", "commctl"),
             ("COMM_RENDEZVOUS", &self.rendezvous),
             ("COMM_JOB_ID", &self.job_id),
         ]

@@ -1,4 +1,7 @@
 //! Cuts a stream of bytes into whole lines, each behind a prefix.
+//!
+//! A carriage return ends a piece as well, which is passed on at once: so progress that a worker
+//! draws over and over in one line is seen while it goes on.
 
 /// A line longer than this is broken, so that a worker which never ends its line cannot make the
 /// launcher keep everything it writes.
@@ -8,8 +11,10 @@ pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Lines {
     prefix: Vec<u8>,
-    /// The begun line; holds no line break.
+    /// The begun line; holds neither line breaks nor carriage returns.
     begun: Vec<u8>,
+    /// Whether the last byte was a carriage return, after which a line break ends nothing new.
+    returned: bool,
 }
 
 impl Lines {
@@ -18,21 +23,33 @@ impl Lines {
         Self {
             prefix: prefix.into(),
             begun: Vec::new(),
+            returned: false,
         }
     }
 
     /// Takes what was read and appends the lines that are whole now to `out`.
     pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
-        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
-            let (line, rest) = bytes.split_at(end + 1);
-            self.begun.extend_from_slice(&line[..end]);
-            self.end_line(out);
-            bytes = rest;
+        while let Some(end) = bytes.iter().position(|byte| b"\n\r".contains(byte)) {
+            self.begun.extend_from_slice(&bytes[..end]);
+            self.end_piece(bytes[end], out);
+            bytes = &bytes[end + 1..];
         }
         self.begun.extend_from_slice(bytes);
         if self.begun.len() > MAX_LINE_BYTES {
             self.end_line(out);
         }
+    }
+
+    /// Ends the begun line by a line break or a carriage return. Nothing between two of them needs
+    /// no prefix, unless it is an empty line.
+    fn end_piece(&mut self, end: u8, out: &mut Vec<u8>) {
+        let is_empty_line = end == b'\n' && !self.returned;
+        if !self.begun.is_empty() || is_empty_line {
+            out.extend_from_slice(&self.prefix);
+            out.append(&mut self.begun);
+        }
+        out.push(end);
+        self.returned = end == b'\r';
     }
 
     /// Appends the last line if the stream ended within it.
@@ -43,9 +60,7 @@ impl Lines {
     }
 
     fn end_line(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.prefix);
-        out.append(&mut self.begun);
-        out.push(b'\n');
+        self.end_piece(b'\n', out);
     }
 }
 
@@ -78,6 +93,23 @@ mod tests {
     fn an_unfinished_last_line_is_ended() {
         assert_eq!(pass(&[b"one\ntw", b"o"]), "[3] one\n[3] two\n");
         assert_eq!(pass(&[]), "");
+    }
+
+    #[test]
+    fn what_ends_with_a_carriage_return_is_passed_on_at_once() {
+        let (mut lines, mut out) = (Lines::new("[0] "), Vec::new());
+        lines.push(b"10%\r20%\r30%", &mut out);
+        assert_eq!(out, b"[0] 10%\r[0] 20%\r");
+        lines.push(b"\rdone\n", &mut out);
+        assert_eq!(out, b"[0] 10%\r[0] 20%\r[0] 30%\r[0] done\n");
+    }
+
+    #[test]
+    fn lines_that_end_with_both_stay_one_line() {
+        assert_eq!(
+            pass(&[b"one\r", b"\ntwo\r\n\n"]),
+            "[3] one\r\n[3] two\r\n[3] \n"
+        );
     }
 
     #[test]

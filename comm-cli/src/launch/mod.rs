@@ -9,7 +9,8 @@
 //!   `COMM_SECRET`. Standard input is empty.
 //! * **Output**: each line of a worker's standard output and standard error appears on the same
 //!   stream of the launcher, whole, after `[rank] `. A last line without a line break is printed
-//!   too. When nobody reads the launcher's stream any more, the workers see the same.
+//!   too, and a line that is drawn over and over by carriage returns each time that it is. When
+//!   nobody reads the launcher's stream any more, the workers see the same.
 //! * **Failure**: the first worker that exits with a code other than 0 or is killed ends the job.
 //!   It is named at once. The others get `--grace` to end by themselves with their own errors, then
 //!   SIGTERM, 3 seconds later SIGKILL.
@@ -34,6 +35,7 @@
 //! | `TORCHELASTIC_RESTART_COUNT`, `TORCHELASTIC_MAX_RESTARTS` | `0` |
 //! | `TORCHELASTIC_USE_AGENT_STORE` | `False`: rank 0 serves `MASTER_PORT` itself |
 //! | `OMP_NUM_THREADS` | `1` with several workers, unless it is set already |
+//! | `COMM_LAUNCHER` | `commctl`: these variables are not torchrun's |
 //! | `COMM_RENDEZVOUS` | where the workers meet: `--rendezvous`, or another free port |
 //! | `COMM_JOB_ID` | random; kept when it is set already |
 //! | `COMM_SECRET` | 32 random bytes in hex; kept when it or `COMM_SECRET_FILE` is set already |
