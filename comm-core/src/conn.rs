@@ -1,0 +1,182 @@
+//! What the data path needs of a connected edge: [`ConnInfo`].
+//!
+//! Two things must not be confused. A [`ConnectHandle`](crate::ConnectHandle) says how the *other
+//! process* can reach my memory and is thrown away after set-up; [`ConnInfo`] is what the hot loop
+//! of *this* process works on.
+//!
+//! All kinds of edges speak in **steps**: numbered from 1, each carrying at most
+//! `step_bytes` of payload, delivered exactly once and in order, with the sender's
+//! [`Signature`](crate::Signature) beside the payload.
+//!
+//! * [`ConnInfo::MemorySend`] / [`ConnInfo::MemoryRecv`]: both ends see the same memory; the step
+//!   FIFO ([`crate::fifo`]) is the whole protocol and the runtime inlines it.
+//! * [`ConnInfo::MessageSend`] / [`ConnInfo::MessageRecv`]: a network carries the steps; the
+//!   transport implements [`MessageSend`] / [`MessageRecv`].
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use crate::doorbell::Doorbell;
+use crate::fifo::{FifoReceiver, FifoSender};
+use crate::{PackedSignature, Result};
+
+/// One connected end of an edge.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnInfo {
+    /// Sending end of a step FIFO in memory that both ends can address.
+    MemorySend(FifoSender),
+    /// Receiving end of a step FIFO in memory that both ends can address.
+    MemoryRecv(FifoReceiver),
+    /// Sending end of a connection that carries whole steps as messages.
+    MessageSend(Box<dyn MessageSend>),
+    /// Receiving end of a connection that carries whole steps as messages.
+    MessageRecv(Box<dyn MessageRecv>),
+}
+
+/// What travels beside a step's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepHeader {
+    /// Length of the payload; at most the slot's capacity.
+    pub bytes: usize,
+    /// Hash of the operation's signature.
+    pub signature_hash: u32,
+    /// The whole signature, for the text of a mismatch.
+    pub signature: PackedSignature,
+}
+
+/// A slot that the sender may fill.
+///
+/// The memory belongs to the connection and stays valid until the step is published or the
+/// connection is dropped. For shared memory the peer can write to it at any time, so no Rust
+/// reference to its contents may be made.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotWrite {
+    /// Start of the payload.
+    pub data: NonNull<u8>,
+    /// Capacity of the slot.
+    pub capacity_bytes: usize,
+}
+
+/// A step that has arrived.
+///
+/// The payload belongs to the connection and stays valid until the step is consumed. For shared
+/// memory the peer can still write to it, so it is only read through raw pointers, once.
+#[derive(Clone, Copy, Debug)]
+pub struct StepRead {
+    /// Start of the payload.
+    pub data: NonNull<u8>,
+    /// Length, hash and signature. `bytes` was checked against the slot's capacity.
+    pub header: StepHeader,
+}
+
+/// Whether [`MessageSend::arm`] or [`MessageRecv::arm`] may be followed by sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// The doorbell will be rung when the end can make progress.
+    WillRing,
+    /// The end can make progress now: try again instead of sleeping.
+    Ready,
+}
+
+/// Sending end of a message connection.
+///
+/// # Contract
+///
+/// * Used by one thread at a time. No method blocks.
+/// * Slots are handed out in order; at most [`MessageSend::slots`] steps occupy memory of this
+///   process (back-pressure). What the network itself buffers comes on top and is bounded.
+/// * [`MessageSend::progress`] is called whenever somebody waits; an implementation that has a
+///   progress engine may do the work of other connections there too.
+/// * An error is final for the connection; every later call repeats it.
+/// * Dropping it returns at once. Steps that were published are still sent for a while by the
+///   transport's engine; a program that is about to exit calls [`MessageSend::quiesce`] first.
+///   Memory that the network may still read is not handed back: it is leaked and counted.
+pub trait MessageSend: Send + fmt::Debug {
+    /// Number of slots.
+    fn slots(&self) -> usize;
+
+    /// The next slot to fill, or `None` while all slots are on their way.
+    ///
+    /// Calling it again before [`MessageSend::publish`] yields the same slot.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    fn try_slot(&mut self) -> Result<Option<SlotWrite>>;
+
+    /// Sends the slot that [`MessageSend::try_slot`] handed out last.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure; [`ErrorKind::InvalidArgument`](crate::ErrorKind) if no slot was
+    /// taken or the header's length exceeds its capacity.
+    fn publish(&mut self, header: StepHeader) -> Result<()>;
+
+    /// Moves data as far as possible without blocking; whether anything moved.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    fn progress(&mut self) -> Result<bool>;
+
+    /// Asks for `doorbell` to be rung when a slot becomes free or the connection fails.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed>;
+
+    /// Waits until everything published has left this process's memory; whether it has.
+    ///
+    /// Blocks until `deadline` at most.
+    fn quiesce(&mut self, deadline: Instant) -> bool;
+}
+
+/// Receiving end of a message connection.
+///
+/// # Contract
+///
+/// As for [`MessageSend`]; the receiving end posts buffers by itself and gives each one back to
+/// the network when its step was consumed, so memory is bounded by [`MessageRecv::slots`] steps.
+pub trait MessageRecv: Send + fmt::Debug {
+    /// Number of slots.
+    fn slots(&self) -> usize;
+
+    /// The next step, or `None` if it has not arrived.
+    ///
+    /// Calling it again before [`MessageRecv::consume`] yields the same step.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure, once every step that arrived before it was consumed.
+    fn try_step(&mut self) -> Result<Option<StepRead>>;
+
+    /// Gives the step that [`MessageRecv::try_step`] handed out back to the network.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure; [`ErrorKind::InvalidArgument`](crate::ErrorKind) if no step was
+    /// taken.
+    fn consume(&mut self) -> Result<()>;
+
+    /// Moves data as far as possible without blocking; whether anything moved.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    fn progress(&mut self) -> Result<bool>;
+
+    /// Asks for `doorbell` to be rung when a step arrives or the connection fails.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed>;
+
+    /// Waits until the network can no longer write to this end's memory; whether it cannot.
+    ///
+    /// Blocks until `deadline` at most.
+    fn quiesce(&mut self, deadline: Instant) -> bool;
+}

@@ -1,0 +1,7 @@
+//! Memory that processes of one host share.
+
+#[cfg(target_os = "linux")]
+mod sealed;
+
+#[cfg(target_os = "linux")]
+pub use sealed::SealedMemory;

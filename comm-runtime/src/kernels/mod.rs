@@ -1,0 +1,1 @@
+//! Copy and reduce kernels for host memory.
