@@ -8,7 +8,7 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
-mod codec;
+pub mod codec;
 mod conn;
 pub mod device;
 pub mod doorbell;

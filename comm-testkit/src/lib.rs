@@ -35,5 +35,6 @@
 //! * [`transport`]: the suite for transports, and a reference implementation of the contract.
 //! * [`watchdog`]: ends a test that is stuck.
 
+pub mod net;
 pub mod transport;
 pub mod watchdog;

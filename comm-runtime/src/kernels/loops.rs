@@ -144,7 +144,7 @@ unsafe fn combine2<T: Lane, O: Combine>(
 
 /// Elements that [`reduce_many`] accumulates at a time; their accumulators stay in the first-level
 /// cache.
-const CHUNK: usize = 256;
+const CHUNK: usize = 128;
 
 /// Reduces the elements that start `first_bytes` into `dst` and each source.
 ///

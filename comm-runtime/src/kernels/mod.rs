@@ -22,12 +22,12 @@
 //!   stored: after each step by [`Reducer::reduce`], once by [`Reducer::reduce_many`].
 
 mod copy;
-#[cfg(target_arch = "x86_64")]
-mod f16c;
 mod lane;
 mod loops;
 mod narrow_float;
 mod number;
+#[cfg(target_arch = "x86_64")]
+mod packs;
 mod reduce;
 #[cfg(test)]
 mod tests;

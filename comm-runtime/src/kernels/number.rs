@@ -11,7 +11,7 @@ pub(super) trait Number: Copy {
 }
 
 macro_rules! integers {
-    ($($int:ty: divided as $wide:ty, by at most $most:expr);* $(;)?) => {$(
+    ($($int:ty: |$value:ident, $ranks:ident| $quotient:expr;)*) => {$(
         impl Number for $int {
             #[inline(always)]
             fn sum(a: Self, b: Self) -> Self {
@@ -35,26 +35,44 @@ macro_rules! integers {
 
             #[inline(always)]
             fn divide(self, ranks: u32) -> Self {
+                let ($value, $ranks) = (self, ranks.max(1));
                 // The quotient is no larger than `self`, so it fits again.
-                (self as $wide / ranks.clamp(1, $most) as $wide) as Self
+                $quotient as Self
             }
         }
     )*};
 }
 
-// Up to 32 bits the quotient comes from a float division, which vectorises. It is exact after the
-// truncation: both operands are floats, and where x / r is not an integer, the next integer k away
-// from zero is at least 1 / r further, a distance of more than 1 / (|x| + r) of k. That is 2^-9 for
-// f32 and 2^-33 for f64 here, so rounding does not reach k. Divisors beyond the range of the 8-bit
-// types give 0, as does the largest one allowed.
 integers!(
-    i8: divided as f32, by at most 256;
-    u8: divided as f32, by at most 256;
-    i32: divided as f64, by at most u32::MAX;
-    u32: divided as f64, by at most u32::MAX;
-    i64: divided as i64, by at most u32::MAX;
-    u64: divided as u64, by at most u32::MAX;
+    i8: |value, ranks| truncated_f32(f32::from(value), ranks);
+    u8: |value, ranks| truncated_f32(f32::from(value), ranks);
+    i32: |value, ranks| truncated_f64(f64::from(value), ranks);
+    u32: |value, ranks| value / ranks;
+    i64: |value, ranks| value / i64::from(ranks);
+    u64: |value, ranks| value / u64::from(ranks);
 );
+
+// Small integers are divided as floats, which vectorises, and truncated. The result is exact: both
+// operands are floats, and where x / r is not an integer, the next integer k away from zero lies at
+// least 1 / r further, which is more than k / (|x| + r). That is 2^-9 of k for the f32 below and
+// 2^-33 for the f64, so the rounding of the division does not reach k.
+
+/// An 8-bit integer divided by a number of ranks, towards zero.
+#[inline(always)]
+fn truncated_f32(value: f32, ranks: u32) -> i32 {
+    // Larger divisors give 0 as well.
+    let quotient = value / ranks.min(256) as f32;
+    // SAFETY: the quotient of an 8-bit integer by at least 1 is finite and fits.
+    unsafe { quotient.to_int_unchecked() }
+}
+
+/// An `i32` divided by a number of ranks, towards zero.
+#[inline(always)]
+fn truncated_f64(value: f64, ranks: u32) -> i32 {
+    let quotient = value / f64::from(ranks);
+    // SAFETY: the quotient of an `i32` by at least 1 is finite and fits.
+    unsafe { quotient.to_int_unchecked() }
+}
 
 macro_rules! floats {
     ($($float:ty),*) => {$(

@@ -8,6 +8,8 @@ use half::{bf16, f16};
 use super::Isa;
 use super::lane::Lane;
 use super::loops::{self, Combine, Max, Min, Prod, Sum};
+#[cfg(target_arch = "x86_64")]
+use super::packs::{Bf16x16, F16x8, Pack};
 
 /// The reduction kernels for one element type and operator, chosen for this processor.
 ///
@@ -49,7 +51,9 @@ impl Reducer {
             DType::I64 => lookup::<i64>(op, isa),
             DType::U64 => lookup::<u64>(op, isa),
             #[cfg(target_arch = "x86_64")]
-            DType::F16 if isa == Isa::Avx2 => lookup_f16_packs(op),
+            DType::F16 if isa == Isa::Avx2 => lookup_packs::<F16x8>(op),
+            #[cfg(target_arch = "x86_64")]
+            DType::Bf16 if isa == Isa::Avx2 => lookup_packs::<Bf16x16>(op),
             DType::F16 => lookup::<f16>(op, isa),
             DType::Bf16 => lookup::<bf16>(op, isa),
             DType::F32 => lookup::<f32>(op, isa),
@@ -174,12 +178,12 @@ fn lookup<T: Lane + 'static>(op: ReduceOp, isa: Isa) -> Option<&'static Kernels>
 }
 
 #[cfg(target_arch = "x86_64")]
-fn lookup_f16_packs(op: ReduceOp) -> Option<&'static Kernels> {
+fn lookup_packs<P: Pack + 'static>(op: ReduceOp) -> Option<&'static Kernels> {
     Some(match op {
-        ReduceOp::Sum | ReduceOp::Avg => f16_packs::compiled::<Sum>(),
-        ReduceOp::Prod => f16_packs::compiled::<Prod>(),
-        ReduceOp::Min => f16_packs::compiled::<Min>(),
-        ReduceOp::Max => f16_packs::compiled::<Max>(),
+        ReduceOp::Sum | ReduceOp::Avg => packed::compiled::<P, Sum>(),
+        ReduceOp::Prod => packed::compiled::<P, Prod>(),
+        ReduceOp::Min => packed::compiled::<P, Min>(),
+        ReduceOp::Max => packed::compiled::<P, Max>(),
         _ => return None,
     })
 }
@@ -257,77 +261,71 @@ mod avx2 {
     }
 }
 
-/// f16 with F16C: packs of eight, then the rest one by one.
+/// 16-bit floats with AVX2 and F16C: packs, then the rest one by one.
 #[cfg(target_arch = "x86_64")]
-mod f16_packs {
-    use half::f16;
+mod packed {
+    use super::{Combine, Kernels, Pack, avx2};
 
-    use super::{Combine, Kernels, avx2};
-    use crate::kernels::f16c::F16x8;
-
-    const PACK: usize = 8;
-    const PACK_BYTES: usize = size_of::<F16x8>();
-
-    pub(super) fn compiled<O: Combine + 'static>() -> &'static Kernels {
+    pub(super) fn compiled<P: Pack + 'static, O: Combine + 'static>() -> &'static Kernels {
         const {
             &Kernels {
-                reduce: reduce::<O>,
-                reduce2: reduce2::<O>,
-                reduce_many: reduce_many::<O>,
-                scale,
+                reduce: reduce::<P, O>,
+                reduce2: reduce2::<P, O>,
+                reduce_many: reduce_many::<P, O>,
+                scale: scale::<P>,
             }
         }
     }
 
-    unsafe fn reduce<O: Combine>(dst: *mut u8, a: *const u8, b: *const u8, count: usize) {
-        let (packs, rest) = (count / PACK, count % PACK);
+    unsafe fn reduce<P: Pack, O: Combine>(dst: *mut u8, a: *const u8, b: *const u8, count: usize) {
+        let (packs, rest) = (count / P::ELEMENTS, count % P::ELEMENTS);
         // SAFETY: the caller's promise, for the packs.
-        unsafe { avx2::reduce::<F16x8, O>(dst, a, b, packs) };
-        let at = packs * PACK_BYTES;
+        unsafe { avx2::reduce::<P, O>(dst, a, b, packs) };
+        let at = packs * size_of::<P>();
         let dst = dst.wrapping_add(at);
         let [a, b] = [a, b].map(|source| source.wrapping_add(at));
         // SAFETY: the caller's promise, for the rest.
-        unsafe { avx2::reduce::<f16, O>(dst, a, b, rest) };
+        unsafe { avx2::reduce::<P::Element, O>(dst, a, b, rest) };
     }
 
-    unsafe fn reduce2<O: Combine>(
+    unsafe fn reduce2<P: Pack, O: Combine>(
         dst0: *mut u8,
         dst1: *mut u8,
         a: *const u8,
         b: *const u8,
         count: usize,
     ) {
-        let (packs, rest) = (count / PACK, count % PACK);
+        let (packs, rest) = (count / P::ELEMENTS, count % P::ELEMENTS);
         // SAFETY: the caller's promise, for the packs.
-        unsafe { avx2::reduce2::<F16x8, O>(dst0, dst1, a, b, packs) };
-        let at = packs * PACK_BYTES;
+        unsafe { avx2::reduce2::<P, O>(dst0, dst1, a, b, packs) };
+        let at = packs * size_of::<P>();
         let [dst0, dst1] = [dst0, dst1].map(|dst| dst.wrapping_add(at));
         let [a, b] = [a, b].map(|source| source.wrapping_add(at));
         // SAFETY: the caller's promise, for the rest.
-        unsafe { avx2::reduce2::<f16, O>(dst0, dst1, a, b, rest) };
+        unsafe { avx2::reduce2::<P::Element, O>(dst0, dst1, a, b, rest) };
     }
 
-    unsafe fn reduce_many<O: Combine>(
+    unsafe fn reduce_many<P: Pack, O: Combine>(
         dst: *mut u8,
         sources: &[*const u8],
         first: usize,
         count: usize,
         ranks: u32,
     ) {
-        let (packs, rest) = (count / PACK, count % PACK);
+        let (packs, rest) = (count / P::ELEMENTS, count % P::ELEMENTS);
         // SAFETY: the caller's promise, for the packs.
-        unsafe { avx2::reduce_many::<F16x8, O>(dst, sources, first, packs, ranks) };
-        let at = packs * PACK_BYTES;
+        unsafe { avx2::reduce_many::<P, O>(dst, sources, first, packs, ranks) };
+        let at = packs * size_of::<P>();
         // SAFETY: the caller's promise, for the rest.
-        unsafe { avx2::reduce_many::<f16, O>(dst, sources, first + at, rest, ranks) };
+        unsafe { avx2::reduce_many::<P::Element, O>(dst, sources, first + at, rest, ranks) };
     }
 
-    unsafe fn scale(dst: *mut u8, count: usize, ranks: u32) {
-        let (packs, rest) = (count / PACK, count % PACK);
+    unsafe fn scale<P: Pack>(dst: *mut u8, count: usize, ranks: u32) {
+        let (packs, rest) = (count / P::ELEMENTS, count % P::ELEMENTS);
         // SAFETY: the caller's promise, for the packs.
-        unsafe { avx2::scale::<F16x8>(dst, packs, ranks) };
-        let dst = dst.wrapping_add(packs * PACK_BYTES);
+        unsafe { avx2::scale::<P>(dst, packs, ranks) };
+        let dst = dst.wrapping_add(packs * size_of::<P>());
         // SAFETY: the caller's promise, for the rest.
-        unsafe { avx2::scale::<f16>(dst, rest, ranks) };
+        unsafe { avx2::scale::<P::Element>(dst, rest, ranks) };
     }
 }

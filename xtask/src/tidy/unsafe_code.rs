@@ -13,7 +13,12 @@ const ALLOWED: &[(&str, &str)] = &[
         "futex on a word that other processes write",
     ),
     ("comm-core/src/fifo", "slots in memory that a peer writes"),
+    ("comm-core/src/device", "allocation and addresses of memory"),
     ("comm-core/src/memory", "raw buffers of every memory kind"),
+    (
+        "comm-core/src/net",
+        "the network contract that memory safety rests on",
+    ),
     (
         "comm-core/src/tensor",
         "views of raw buffers as typed elements",
@@ -28,6 +33,26 @@ const ALLOWED: &[(&str, &str)] = &[
         "registered memory, implementations of the unsafe backend trait",
     ),
     (
+        "comm-runtime/src/control/interfaces/enumerate",
+        "getifaddrs, which rustix does not offer",
+    ),
+    (
+        "comm-runtime/src/edge/prove",
+        "a page through memory that a peer writes",
+    ),
+    (
+        "comm-runtime/src/fork",
+        "a page that the kernel wipes in a forked child",
+    ),
+    (
+        "comm-runtime/src/lane",
+        "the state that only a lane's driver touches",
+    ),
+    (
+        "comm-runtime/src/operation",
+        "users' buffers and slots in memory that a peer writes",
+    ),
+    (
         "comm-runtime/src/kernels",
         "copy and reduction over raw pointers, SIMD",
     ),
@@ -35,6 +60,14 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "comm-testkit/src/mock",
         "implementations of unsafe traits that the mocks stand in for",
+    ),
+    (
+        "comm-testkit/src/transport/ends",
+        "payloads in memory that a peer writes",
+    ),
+    (
+        "comm-testkit/src/net",
+        "a mock network and device, and tests of their unsafe contract",
     ),
     ("comm-cli/src/launch/signals", "signal masks and signalfd"),
     ("comm-cli/src/launch/spawn", "code between fork and exec"),

@@ -4,6 +4,9 @@ use std::collections::{HashMap, VecDeque};
 
 use super::*;
 
+/// A rank's program, whom it sends to and whom it receives from.
+type Algorithm<'a> = dyn Fn(usize) -> (Program, Vec<usize>, Vec<usize>) + 'a;
+
 /// One rank's program, its edges as peer ranks, and its memory.
 struct Player {
     program: Program,
@@ -19,8 +22,8 @@ fn play(players: &mut [Player]) {
     let mut edges: HashMap<(usize, usize), VecDeque<Vec<i64>>> = HashMap::new();
     loop {
         let mut moved = false;
-        for rank in 0..players.len() {
-            moved |= step(&mut players[rank], rank, &mut edges);
+        for (rank, player) in players.iter_mut().enumerate() {
+            moved |= step(player, rank, &mut edges);
         }
         if players
             .iter()
@@ -193,8 +196,7 @@ fn a_chain_and_a_fan_out_give_everybody_the_roots_buffer() {
                         vec![root],
                     )
                 };
-                let algorithms: [&dyn Fn(usize) -> (Program, Vec<usize>, Vec<usize>); 2] =
-                    [&chain, &fan_out];
+                let algorithms: [&Algorithm<'_>; 2] = [&chain, &fan_out];
                 for algorithm in algorithms {
                     let mut players: Vec<_> = (0..size)
                         .map(|rank| {
