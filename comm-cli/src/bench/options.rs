@@ -295,7 +295,7 @@ pub(super) mod tests {
             ("--factor 1", "1 is not in"),
             ("--dtype float", "f32"),
             ("--redop plus", "sum, prod"),
-            ("--time -1", "number of seconds"),
+            ("--time soon", "number of seconds"),
         ] {
             let message = parse(line).unwrap_err();
             assert!(message.contains(wanted), "{line}: {message}");
