@@ -136,7 +136,10 @@ mod tests {
             assert!(batch_ns <= 70e3, "{call_ns}: {batch_ns}");
         }
         assert_eq!(settled(1e9), 1);
-        assert!(settled(0.0) >= MOST_CALLS, "the search ends also when nothing takes time");
+        assert!(
+            settled(0.0) >= MOST_CALLS,
+            "the search ends also when nothing takes time"
+        );
     }
 
     #[test]
