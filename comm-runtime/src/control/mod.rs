@@ -22,6 +22,7 @@ mod hello;
 mod host;
 mod interfaces;
 mod join;
+mod limits;
 mod link;
 mod listener;
 mod liveness;
