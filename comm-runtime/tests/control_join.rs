@@ -148,7 +148,7 @@ fn a_wrong_secret_at_a_link_is_an_authentication_error_on_every_rank() {
 fn a_rendezvous_on_another_host_is_refused_without_a_secret_and_the_error_shows_what_to_add() {
     let _watchdog = watchdog();
     let process = process();
-    let rendezvous = TcpRendezvous::new(&process, "192.0.2.1:29400", None, false).unwrap();
+    let rendezvous = TcpRendezvous::new(&process, "198.51.100.1:29400", None, false).unwrap();
     let options = JoinOptions::new(1, 2, Arc::new(rendezvous)).deadline(soon());
     let error = join(&process, options).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Authentication);
@@ -164,10 +164,10 @@ fn a_rendezvous_that_nobody_serves_is_named_at_the_deadline() {
     let _watchdog = watchdog();
     let process = process();
     // An address of a documentation network: nobody has it.
-    let rendezvous = TcpRendezvous::new(&process, "192.0.2.1:29400", secret("x"), false).unwrap();
+    let rendezvous = TcpRendezvous::new(&process, "198.51.100.1:29400", secret("x"), false).unwrap();
     let options = JoinOptions::new(1, 2, Arc::new(rendezvous)).secret(secret("x"));
     let error = join(&process, options.deadline(in_ms(300))).err().unwrap();
-    assert!(error.to_string().contains("192.0.2.1:29400"), "{error}");
+    assert!(error.to_string().contains("198.51.100.1:29400"), "{error}");
 }
 
 #[test]

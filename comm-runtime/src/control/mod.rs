@@ -17,6 +17,7 @@ mod dial;
 mod environment;
 mod failure;
 mod fd_socket;
+mod ffi;
 mod frame;
 mod hello;
 mod host;

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         worker::run(&role);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 14] = [
         (
             "a_killed_rank_is_named_by_all_others",
             a_killed_rank_is_named_by_all_others,
@@ -27,6 +27,10 @@ fn main() -> ExitCode {
         (
             "two_ranks_killed_at_once_end_all_others",
             two_ranks_killed_at_once_end_all_others,
+        ),
+        (
+            "a_killed_rank_is_noticed_although_its_child_has_its_connections",
+            a_killed_rank_leaves_a_child,
         ),
         (
             "a_stopped_process_is_dead_after_the_silence_limit",
@@ -55,6 +59,14 @@ fn main() -> ExitCode {
         (
             "processes_meet_with_comm_rendezvous",
             processes_meet_with_comm_rendezvous,
+        ),
+        (
+            "ranks_of_several_hosts_need_a_secret_and_are_told_so",
+            hosts_need_a_secret,
+        ),
+        (
+            "ranks_of_several_hosts_meet_over_the_network",
+            hosts_meet_over_the_network,
         ),
         (
             "a_handle_from_before_a_fork_is_an_error_in_the_child",
@@ -212,6 +224,23 @@ fn two_ranks_killed_at_once_end_all_others() {
     }
 }
 
+fn a_killed_rank_leaves_a_child() {
+    // Without heartbeats only the end of the process itself tells.
+    let extra = [
+        ("COMM_HEARTBEAT_TIMEOUT_SECONDS", "0"),
+        ("COMM_TEST_FORK", "1"),
+    ];
+    let mut workers = world(3, &extra);
+    let mut dead = workers.remove(0);
+    assert_eq!(dead.line(), "forked");
+    dead.signal(Signal::KILL);
+    for worker in &mut workers {
+        assert_eq!(worker.line(), "forked");
+        let line = worker.line();
+        assert!(line.starts_with("failed: peer died: rank 0 "), "{line}");
+    }
+}
+
 fn a_stopped_process_is_dead() {
     let mut workers = world(3, &[("COMM_HEARTBEAT_TIMEOUT_SECONDS", "1")]);
     let stopped = workers.remove(1);
@@ -343,6 +372,51 @@ fn processes_meet_with_comm_rendezvous() {
         meet_and_part(workers);
     }
     assert!(!directory.path().join("job").exists());
+}
+
+fn hosts_need_a_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workers: Vec<Worker> = (0..3)
+        .map(|rank| {
+            let mut variables = at_port(1, rank, 3);
+            variables[0].1 = format!("file://{}", directory.path().join("job").display());
+            variables.push(("COMM_HOSTID", format!("host {rank}")));
+            Worker::start("meet", &variables)
+        })
+        .collect();
+    for worker in &mut workers {
+        let line = worker.line();
+        assert!(
+            line.starts_with("not joined: authentication failed: "),
+            "{line}"
+        );
+        assert!(line.contains("export COMM_SECRET="), "{line}");
+        assert!(line.contains("export COMM_INSECURE=1"), "{line}");
+    }
+}
+
+fn hosts_meet_over_the_network() {
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Sends nothing: only asks for the address that would be used.
+    if probe.connect("198.51.100.1:1").is_err() {
+        println!("skipped: this machine has no network besides loopback");
+        return;
+    }
+    let own = probe.local_addr().unwrap().ip();
+    for (name, value) in [("COMM_SECRET", "swordfish"), ("COMM_INSECURE", "1")] {
+        let port = free_port();
+        let workers = (0..4)
+            .map(|rank| {
+                let mut variables = at_port(port, rank, 4);
+                variables[0].1 = format!("{own}:{port}");
+                variables.push((name, value.to_owned()));
+                // Ranks of different hosts do not try each other's loopback addresses.
+                variables.push(("COMM_HOSTID", format!("host {}", rank % 2)));
+                Worker::start("meet", &variables)
+            })
+            .collect();
+        meet_and_part(workers);
+    }
 }
 
 fn a_fork_is_noticed() {

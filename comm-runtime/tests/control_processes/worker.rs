@@ -64,6 +64,14 @@ fn meet() {
     let Joined {
         plane, recorded, ..
     } = joined;
+    if std::env::var_os("COMM_TEST_FORK").is_some() {
+        // SAFETY: the child only reads from a pipe and exits.
+        if unsafe { libc::fork() } == 0 {
+            wait_for_order();
+            std::process::exit(0);
+        }
+        say("forked");
+    }
     std::thread::spawn(move || {
         for error in recorded.failures {
             say(format!("failed: {error}"));

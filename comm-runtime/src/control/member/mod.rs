@@ -147,7 +147,7 @@ impl Member {
     }
 
     /// How many descriptors the member needs at most: two links for each distance and a client
-    /// of the rendezvous, with both ends of each if the peers are in this process.
+    /// of the rendezvous, each with its other end or with a descriptor of the peer's process.
     fn descriptors(&self) -> u64 {
         2 * (2 * allgather::distances(self.world_size).count() as u64 + 1)
     }

@@ -321,7 +321,7 @@ impl Client {
         };
         let failures = match dial::try_all(&self.core, &addresses, &purpose, &self.admission).await
         {
-            Ok(mut stream) => {
+            Ok((mut stream, _)) => {
                 hello::open(&mut stream)
                     .await
                     .map_err(NoConnection::Later)?;
