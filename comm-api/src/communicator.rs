@@ -127,6 +127,13 @@ impl Builder {
         self
     }
 
+    /// Names the communicator, the same on all its ranks. Communicators that meet at one
+    /// rendezvous, also one after the other, need different names.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.inner = self.inner.name(name);
+        self
+    }
+
     /// Sets how long the ranks may take to find each other.
     pub fn init_timeout(mut self, timeout: Duration) -> Self {
         self.inner = self.inner.init_timeout(timeout);

@@ -46,6 +46,7 @@ pub struct CommunicatorBuilder {
     rank: Option<Rank>,
     world_size: Option<u32>,
     meeting: Option<Meeting>,
+    name: Option<String>,
     control: ControlSettings,
     transports: Vec<(String, TransportFactory)>,
     settings: Settings,
@@ -123,6 +124,15 @@ impl CommunicatorBuilder {
         let text = timeout.map_or_else(|| "none".to_owned(), |time| time.as_secs_f64().to_string());
         self.settings
             .note_builder("COMM_OPERATION_TIMEOUT_SECONDS", text);
+        self
+    }
+
+    /// Names the communicator, the same on all its ranks.
+    ///
+    /// Communicators that meet at one rendezvous, also one after the other, need different names.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -234,11 +244,14 @@ impl CommunicatorBuilder {
                 .transports
                 .insert(transport.name().to_owned(), transport.facts()?);
         }
-        let options = JoinOptions::new(rank, world_size, rendezvous)
+        let mut options = JoinOptions::new(rank, world_size, rendezvous)
             .deadline(Instant::now() + self.control.join_timeout)
             .secret(secret)
             .insecure(insecure)
             .heartbeat(self.control.heartbeat);
+        if let Some(name) = self.name.take() {
+            options = options.name(name);
+        }
         let handler = Arc::new(Handler::default());
         let (control, peers) = ControlPlane::join(
             Arc::clone(&process),
