@@ -164,7 +164,8 @@ fn a_rendezvous_that_nobody_serves_is_named_at_the_deadline() {
     let _watchdog = watchdog();
     let process = process();
     // An address of a documentation network: nobody has it.
-    let rendezvous = TcpRendezvous::new(&process, "198.51.100.1:29400", secret("x"), false).unwrap();
+    let rendezvous =
+        TcpRendezvous::new(&process, "198.51.100.1:29400", secret("x"), false).unwrap();
     let options = JoinOptions::new(1, 2, Arc::new(rendezvous)).secret(secret("x"));
     let error = join(&process, options.deadline(in_ms(300))).err().unwrap();
     assert!(error.to_string().contains("198.51.100.1:29400"), "{error}");
