@@ -85,13 +85,14 @@ pub enum Armed {
 /// # Contract
 ///
 /// * Used by one thread at a time. No method blocks.
-/// * Slots are handed out in order; at most [`MessageSend::slots`] steps are published and not
-///   yet delivered to the receiving process's buffers (back-pressure).
+/// * Slots are handed out in order; at most [`MessageSend::slots`] steps occupy memory of this
+///   process (back-pressure). What the network itself buffers comes on top and is bounded.
 /// * [`MessageSend::progress`] is called whenever somebody waits; an implementation that has a
 ///   progress engine may do the work of other connections there too.
 /// * An error is final for the connection; every later call repeats it.
-/// * On drop the connection does not hand memory back that the network may still read: it waits
-///   for [`MessageSend::quiesce`] or leaks it and counts the leak.
+/// * Dropping it returns at once. Steps that were published are still sent for a while by the
+///   transport's engine; a program that is about to exit calls [`MessageSend::quiesce`] first.
+///   Memory that the network may still read is not handed back: it is leaked and counted.
 pub trait MessageSend: Send + fmt::Debug {
     /// Number of slots.
     fn slots(&self) -> usize;

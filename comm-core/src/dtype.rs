@@ -112,9 +112,13 @@ impl DType {
     ///
     /// [`ErrorKind::Protocol`] for a number that no version of the library assigned.
     pub fn from_wire(code: u8) -> Result<Self> {
-        Self::ALL.into_iter().find(|dtype| *dtype as u8 == code).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "unknown element type on the wire").with("code", code)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|dtype| *dtype as u8 == code)
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Protocol, "unknown element type on the wire")
+                    .with("code", code)
+            })
     }
 
     /// The name as printed and as accepted by [`DType::from_str`](std::str::FromStr).
@@ -152,14 +156,17 @@ impl std::str::FromStr for DType {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.as_str() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.as_str()).collect();
-            Error::new(
-                ErrorKind::InvalidArgument,
-                format!("unknown element type; use one of {}", names.join(", ")),
-            )
-            .with("dtype", name)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|dtype| dtype.as_str() == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.as_str()).collect();
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("unknown element type; use one of {}", names.join(", ")),
+                )
+                .with("dtype", name)
+            })
     }
 }
 
@@ -193,10 +200,16 @@ impl ReduceOp {
     ///
     /// [`ErrorKind::Protocol`] for a number that no version of the library assigned.
     pub fn from_wire(code: u8) -> Result<Self> {
-        Self::ALL.into_iter().find(|op| *op as u8 == code).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "unknown reduction operator on the wire")
+        Self::ALL
+            .into_iter()
+            .find(|op| *op as u8 == code)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Protocol,
+                    "unknown reduction operator on the wire",
+                )
                 .with("code", code)
-        })
+            })
     }
 
     /// The name as printed and as accepted by [`ReduceOp::from_str`](std::str::FromStr).
@@ -222,13 +235,16 @@ impl std::str::FromStr for ReduceOp {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|op| op.as_str() == name).ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "unknown reduction operator; use one of sum, prod, min, max, avg",
-            )
-            .with("op", name)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|op| op.as_str() == name)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    "unknown reduction operator; use one of sum, prod, min, max, avg",
+                )
+                .with("op", name)
+            })
     }
 }
 
@@ -277,8 +293,14 @@ mod tests {
 
     #[test]
     fn unknown_names_and_codes_are_errors() {
-        assert_eq!("f31".parse::<DType>().unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            "f31".parse::<DType>().unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
         assert_eq!(DType::from_wire(0).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(ReduceOp::from_wire(99).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            ReduceOp::from_wire(99).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 }

@@ -181,7 +181,9 @@ impl Error {
     /// Adds a key and a value that name where the error happened.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl ToString) -> Self {
-        Arc::make_mut(&mut self.inner).context.push((key, value.to_string()));
+        Arc::make_mut(&mut self.inner)
+            .context
+            .push((key, value.to_string()));
         self
     }
 
@@ -219,7 +221,10 @@ impl Error {
 
     /// The context added so far, in the order in which it was added.
     pub fn context(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.inner.context.iter().map(|(key, value)| (*key, value.as_str()))
+        self.inner
+            .context
+            .iter()
+            .map(|(key, value)| (*key, value.as_str()))
     }
 }
 
@@ -268,14 +273,21 @@ mod tests {
 
     #[test]
     fn a_full_disk_or_table_is_resource_exhaustion() {
-        let error = Error::system("memfd_create", std::io::Error::from_raw_os_error(libc::EMFILE));
+        let error = Error::system(
+            "memfd_create",
+            std::io::Error::from_raw_os_error(libc::EMFILE),
+        );
         assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
         assert_eq!(error.retry(), Retry::Later);
     }
 
     #[test]
     fn the_text_holds_message_context_and_source() {
-        let error = Error::system("mapping the segment", std::io::Error::other("boom")).with("rank", 3);
-        assert_eq!(error.to_string(), "system error: mapping the segment (rank=3): boom");
+        let error =
+            Error::system("mapping the segment", std::io::Error::other("boom")).with("rank", 3);
+        assert_eq!(
+            error.to_string(),
+            "system error: mapping the segment (rank=3): boom"
+        );
     }
 }

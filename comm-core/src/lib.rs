@@ -8,26 +8,37 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
+pub mod codec;
 mod conn;
+pub mod device;
 pub mod doorbell;
 mod dtype;
 mod error;
 pub mod fifo;
 pub mod memory;
+mod memory_kind;
+pub mod net;
 mod peer;
 mod rendezvous;
 mod signature;
 pub mod sync;
+pub mod tensor;
 mod transport;
+pub mod work;
 
 pub use async_trait::async_trait;
 
+pub use codec::Codec;
 pub use conn::{Armed, ConnInfo, MessageRecv, MessageSend, SlotWrite, StepHeader, StepRead};
+pub use device::{Device, DeviceEvent, DeviceMemory, HostDevice};
 pub use dtype::{DType, Element, ReduceOp};
 pub use error::{Error, ErrorKind, Result, Retry};
+pub use memory_kind::MemoryKind;
 pub use peer::{HostId, PeerInfo, ProcessId, Rank};
 pub use rendezvous::Rendezvous;
 pub use signature::{Algorithm, OperationKind, PackedSignature, Signature};
+pub use tensor::{Storage, Tensor, TensorLayout, TensorMut};
 pub use transport::{
     Capabilities, ConnectHandle, ConnectionIndex, Edge, RecvSetup, SendSetup, Transport, Verdict,
 };
+pub use work::{AsyncWork, Completer, Drive, Waited, Work, WorkBuilder};

@@ -64,6 +64,8 @@ pub struct PeerInfo {
     pub numa_nodes: Vec<u32>,
     /// Number of CPUs that the process may use (affinity mask and cgroup quota).
     pub cpus: u32,
+    /// Settings that must be equal on all ranks, by name.
+    pub settings: BTreeMap<String, String>,
     /// What each transport of this rank says about itself ([`Transport::facts`]), by name.
     ///
     /// [`Transport::facts`]: crate::Transport::facts
@@ -85,6 +87,7 @@ impl PeerInfo {
             fd_socket: None,
             numa_nodes: Vec::new(),
             cpus: 1,
+            settings: BTreeMap::new(),
             transports: BTreeMap::new(),
         }
     }
@@ -98,6 +101,10 @@ impl PeerInfo {
 
 impl fmt::Display for PeerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} (pid {} on {})", self.rank, self.pid, self.host_name)
+        write!(
+            f,
+            "rank {} (pid {} on {})",
+            self.rank, self.pid, self.host_name
+        )
     }
 }

@@ -99,11 +99,19 @@ pub enum Algorithm {
     Ring = 3,
     /// Chunks travel up and down two complementary binary trees.
     DoubleTree = 4,
+    /// In round `k` every rank tells the one `2^k` ahead of it.
+    Dissemination = 5,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of the discriminants.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::OneShot, Self::Ring, Self::DoubleTree];
+    pub const ALL: [Self; 5] = [
+        Self::Direct,
+        Self::OneShot,
+        Self::Ring,
+        Self::DoubleTree,
+        Self::Dissemination,
+    ];
 
     /// The name as printed and as accepted by [`Algorithm::from_str`](std::str::FromStr).
     #[must_use]
@@ -113,6 +121,7 @@ impl Algorithm {
             Self::OneShot => "one_shot",
             Self::Ring => "ring",
             Self::DoubleTree => "double_tree",
+            Self::Dissemination => "dissemination",
         }
     }
 }
@@ -127,13 +136,16 @@ impl std::str::FromStr for Algorithm {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name).ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidArgument,
-                "unknown algorithm; use one of direct, one_shot, ring, double_tree",
-            )
-            .with("algorithm", name)
-        })
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.as_str() == name)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    "unknown algorithm; use one of direct, one_shot, ring, double_tree, dissemination",
+                )
+                .with("algorithm", name)
+            })
     }
 }
 
@@ -169,7 +181,10 @@ impl Signature {
     #[inline]
     pub const fn hash(&self) -> u32 {
         let [sequence, shape, count] = self.pack();
-        let first = fold(sequence ^ 0x9e37_79b9_7f4a_7c15, shape ^ 0xd6e8_feb8_6659_fd93);
+        let first = fold(
+            sequence ^ 0x9e37_79b9_7f4a_7c15,
+            shape ^ 0xd6e8_feb8_6659_fd93,
+        );
         let second = fold(first ^ count, 0xa076_1d64_78bd_642f);
         ((second >> 33) as u32) & 0x7fff_ffff
     }
@@ -202,9 +217,12 @@ impl Signature {
     pub fn unpack([sequence, shape, count]: PackedSignature) -> Result<Self> {
         let bytes = shape.to_le_bytes();
         let bad = |field: &'static str, code: u8| {
-            Error::new(ErrorKind::Protocol, "a step's signature holds an unknown code")
-                .with("field", field)
-                .with("code", code)
+            Error::new(
+                ErrorKind::Protocol,
+                "a step's signature holds an unknown code",
+            )
+            .with("field", field)
+            .with("code", code)
         };
         Ok(Self {
             sequence,
@@ -216,8 +234,16 @@ impl Signature {
                 .into_iter()
                 .find(|algorithm| *algorithm as u8 == bytes[1])
                 .ok_or_else(|| bad("algorithm", bytes[1]))?,
-            dtype: if bytes[2] == 0 { None } else { Some(DType::from_wire(bytes[2])?) },
-            op: if bytes[3] == 0 { None } else { Some(ReduceOp::from_wire(bytes[3])?) },
+            dtype: if bytes[2] == 0 {
+                None
+            } else {
+                Some(DType::from_wire(bytes[2])?)
+            },
+            op: if bytes[3] == 0 {
+                None
+            } else {
+                Some(ReduceOp::from_wire(bytes[3])?)
+            },
             root: (shape >> 32) as u32,
             count,
         })
@@ -282,13 +308,31 @@ mod tests {
     fn every_field_changes_the_hash() {
         let base = example();
         let changed = [
-            Signature { sequence: 6, ..base },
-            Signature { kind: OperationKind::Broadcast, ..base },
-            Signature { algorithm: Algorithm::OneShot, ..base },
-            Signature { dtype: Some(DType::F64), ..base },
-            Signature { op: Some(ReduceOp::Max), ..base },
+            Signature {
+                sequence: 6,
+                ..base
+            },
+            Signature {
+                kind: OperationKind::Broadcast,
+                ..base
+            },
+            Signature {
+                algorithm: Algorithm::OneShot,
+                ..base
+            },
+            Signature {
+                dtype: Some(DType::F64),
+                ..base
+            },
+            Signature {
+                op: Some(ReduceOp::Max),
+                ..base
+            },
             Signature { root: 1, ..base },
-            Signature { count: 1001, ..base },
+            Signature {
+                count: 1001,
+                ..base
+            },
         ];
         for other in changed {
             assert_ne!(base.hash(), other.hash(), "{base} and {other}");
@@ -298,12 +342,21 @@ mod tests {
 
     #[test]
     fn unknown_codes_are_protocol_errors() {
-        assert_eq!(Signature::unpack([0, 0, 0]).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(Signature::unpack([0, 0x00ff_0301, 0]).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            Signature::unpack([0, 0, 0]).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
+        assert_eq!(
+            Signature::unpack([0, 0x00ff_0301, 0]).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 
     #[test]
     fn the_text_names_what_must_agree() {
-        assert_eq!(example().to_string(), "all_reduce #5 of 1000 f32 sum by ring");
+        assert_eq!(
+            example().to_string(),
+            "all_reduce #5 of 1000 f32 sum by ring"
+        );
     }
 }

@@ -79,7 +79,13 @@ impl<'a> Edge<'a> {
         index: ConnectionIndex,
         step_bytes: usize,
     ) -> Self {
-        Self { sender, receiver, channel: 0, index, step_bytes }
+        Self {
+            sender,
+            receiver,
+            channel: 0,
+            index,
+            step_bytes,
+        }
     }
 
     /// The same edge on another channel.
@@ -152,7 +158,10 @@ impl ConnectHandle {
     /// A handle without file descriptors.
     #[must_use]
     pub const fn from_bytes(bytes: Bytes) -> Self {
-        Self { bytes, fds: Vec::new() }
+        Self {
+            bytes,
+            fds: Vec::new(),
+        }
     }
 }
 

@@ -1,1 +1,155 @@
-//! Shared memory of one host.
+//! Shared memory between ranks of one host.
+//!
+//! ```
+//! use comm_core::doorbell::Doorbells;
+//! use comm_core::{ConnectionIndex, Edge, HostId, PeerInfo, ProcessId, Transport, Verdict};
+//! use comm_transport_shm::ShmTransport;
+//!
+//! let transport = ShmTransport::new(Doorbells::shared()?);
+//! let [mut first, mut second] =
+//!     [0, 1].map(|rank| PeerInfo::new(rank, HostId([1; 16]), ProcessId([2; 16])));
+//! for info in [&mut first, &mut second] {
+//!     info.transports.insert(transport.name().to_owned(), transport.facts()?);
+//! }
+//! let edge = Edge::new(&first, &second, ConnectionIndex::Collective, 64 * 1024);
+//! assert_eq!(transport.can_connect(&edge), Verdict::Yes);
+//! # Ok::<(), comm_core::Error>(())
+//! ```
+//!
+//! # Contract
+//!
+//! * One directed edge is one [step FIFO](comm_core::fifo) in a sealed memory file of its own.
+//!   The receiving end makes and sizes it; the sending end gets it as a file descriptor and checks
+//!   seals and size before it maps it.
+//! * Each end rings the [doorbells](comm_core::doorbell) of the other end's process, which travel
+//!   as a second descriptor and are mapped once per process, however many edges use them.
+//! * Nothing has a name: not in `/dev/shm`, not elsewhere. When the last process of an edge ends,
+//!   in whatever way, the kernel frees its memory.
+//! * A connected edge holds no descriptor, only memory: one page, and the slots as far as they
+//!   were used.
+//! * Ranks that are threads of one process are served in the same way.
+//! * A peer can write wrong contents, which is an error or a wrong payload here, and nothing worse.
+//!
+//! # Layout of a handle
+//!
+//! 48 bytes, little-endian, checked field by field (module `handle`), and descriptors: from the
+//! receiving end its memory file and its doorbells, from the sending end its doorbells.
+
+#![cfg(target_os = "linux")]
+
+mod edge;
+mod facts;
+mod handle;
+mod peers;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use comm_core::doorbell::Doorbells;
+use comm_core::{
+    Capabilities, Edge, Error, ErrorKind, RecvSetup, Result, SendSetup, Transport, Verdict,
+    async_trait,
+};
+
+use self::edge::{ShmRecvSetup, ShmSendSetup};
+
+/// The name under which users select the transport.
+pub const NAME: &str = "shm";
+
+/// The shared memory transport; see the [crate documentation](crate) for the contract.
+#[derive(Debug)]
+pub struct ShmTransport {
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Enabled(Arc<Doorbells>),
+    Disabled(String),
+}
+
+impl ShmTransport {
+    /// The transport of a process (or rank) whose threads wait at `doorbells`.
+    ///
+    /// The doorbells must be [`Doorbells::shared`]; [`Transport::facts`] fails otherwise.
+    #[must_use]
+    pub const fn new(doorbells: Arc<Doorbells>) -> Self {
+        Self {
+            state: State::Enabled(doorbells),
+        }
+    }
+
+    /// A transport that serves no edge because of `reason`, which users get to see.
+    ///
+    /// For `COMM_SHM_DISABLE=1`, or when the kernel refused the process's shared doorbells.
+    #[must_use]
+    pub fn disabled(reason: impl Into<String>) -> Self {
+        Self {
+            state: State::Disabled(reason.into()),
+        }
+    }
+
+    fn doorbells(&self) -> Result<&Arc<Doorbells>> {
+        let reason = match &self.state {
+            State::Enabled(doorbells) if doorbells.fd().is_some() => return Ok(doorbells),
+            State::Enabled(_) => "the doorbells of this process are not in shared memory",
+            State::Disabled(reason) => reason,
+        };
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("shared memory is not used: {reason}"),
+        ))
+    }
+}
+
+#[async_trait]
+impl Transport for ShmTransport {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::default();
+        capabilities.same_process = true;
+        capabilities.same_host = true;
+        capabilities.passes_fds = true;
+        capabilities
+    }
+
+    fn facts(&self) -> Result<Bytes> {
+        self.doorbells()?;
+        Ok(facts::Facts::of_this_process()?.encode())
+    }
+
+    fn can_connect(&self, edge: &Edge<'_>) -> Verdict {
+        facts::verdict(edge)
+    }
+
+    async fn setup_send(&self, edge: &Edge<'_>, _deadline: Instant) -> Result<Box<dyn SendSetup>> {
+        Ok(Box::new(ShmSendSetup::new(edge, self.doorbells()?)?))
+    }
+
+    async fn setup_recv(&self, edge: &Edge<'_>, _deadline: Instant) -> Result<Box<dyn RecvSetup>> {
+        Ok(Box::new(ShmRecvSetup::new(edge, self.doorbells()?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disabled_transport_has_no_facts_and_says_why() {
+        let disabled = ShmTransport::disabled("COMM_SHM_DISABLE=1");
+        let error = disabled.facts().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.message().contains("COMM_SHM_DISABLE=1"), "{error}");
+    }
+
+    #[test]
+    fn doorbells_that_no_peer_can_ring_disable_the_transport() {
+        let error = ShmTransport::new(Doorbells::local()).facts().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+}

@@ -23,6 +23,8 @@
 mod park;
 #[cfg(all(target_os = "linux", not(comm_loom)))]
 mod shared;
+#[cfg(all(test, not(comm_loom)))]
+mod tests;
 
 use std::fmt;
 use std::time::Duration;
@@ -70,8 +72,13 @@ impl Doorbells {
 
     fn with(bells: Bells) -> Arc<Self> {
         // Number 0 means "nobody waits" in a source, so it is never handed out.
-        let free = (1..u32::try_from(DOORBELLS_PER_SET).unwrap_or(u32::MAX)).rev().collect();
-        Arc::new(Self { bells, free: Mutex::new(free) })
+        let free = (1..u32::try_from(DOORBELLS_PER_SET).unwrap_or(u32::MAX))
+            .rev()
+            .collect();
+        Arc::new(Self {
+            bells,
+            free: Mutex::new(free),
+        })
     }
 
     /// The memory file of a shared set.
@@ -97,7 +104,10 @@ impl Doorbells {
             )
             .with("limit", DOORBELLS_PER_SET - 1)
         })?;
-        Ok(Doorbell { set: Arc::clone(self), number })
+        Ok(Doorbell {
+            set: Arc::clone(self),
+            number,
+        })
     }
 
     /// Rings the doorbell of this number; numbers outside the set are ignored.
@@ -124,7 +134,9 @@ impl fmt::Debug for Doorbells {
             #[cfg(all(target_os = "linux", not(comm_loom)))]
             Bells::Shared(_) => "shared",
         };
-        f.debug_struct("Doorbells").field("kind", &kind).finish_non_exhaustive()
+        f.debug_struct("Doorbells")
+            .field("kind", &kind)
+            .finish_non_exhaustive()
     }
 }
 
@@ -173,7 +185,9 @@ impl Doorbell {
 
     fn bell(&self) -> &Bell {
         // The number came from this set's free list, so it is in range.
-        self.set.bell(self.number).unwrap_or_else(|| unreachable!("a claimed doorbell is in its set"))
+        self.set
+            .bell(self.number)
+            .unwrap_or_else(|| unreachable!("a claimed doorbell is in its set"))
     }
 }
 
@@ -206,5 +220,7 @@ impl RingTarget {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

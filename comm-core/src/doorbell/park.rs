@@ -24,7 +24,9 @@ pub(super) struct Bell {
 #[cfg(all(target_os = "linux", not(comm_loom)))]
 impl Bell {
     pub(super) const fn new() -> Self {
-        Self { count: AtomicU32::new(0) }
+        Self {
+            count: AtomicU32::new(0),
+        }
     }
 
     pub(super) fn ring(&self) {
@@ -53,7 +55,10 @@ impl Bell {
 #[cfg(any(not(target_os = "linux"), comm_loom))]
 impl Bell {
     pub(super) fn new() -> Self {
-        Self { count: AtomicU32::new(0), parked: (Mutex::new(()), Condvar::new()) }
+        Self {
+            count: AtomicU32::new(0),
+            parked: (Mutex::new(()), Condvar::new()),
+        }
     }
 
     pub(super) fn ring(&self) {

@@ -3,19 +3,20 @@
 use std::fmt;
 
 use super::{
-    FifoMemory, LINE_WORDS, SLOT_FLAG, SLOTS, SMALL_BYTES, protocol_violation, stamp_hash,
+    DESCRIPTOR_WORDS, FifoMemory, SLOT_FLAG, SLOTS, SMALL_BYTES, protocol_violation, stamp_hash,
+    stamp_is_of,
 };
 use crate::doorbell::{Doorbell, RingTarget};
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Armed, Error, ErrorKind, Result, StepHeader, StepRead};
 
 /// The reading end of a step FIFO; see [`crate::fifo`] for the contract.
 pub struct FifoReceiver {
-    memory: Arc<FifoMemory>,
+    pub(super) memory: FifoMemory,
+    /// The doorbells of the writing process.
     sender: RingTarget,
     /// The step to be consumed next, from 1.
-    next: u64,
+    pub(super) next: u64,
 }
 
 /// A step that has arrived and was not consumed yet.
@@ -24,7 +25,7 @@ pub enum Arrived {
     /// The payload is in the line: read it with [`FifoReceiver::read_small`]. Its length is not
     /// transmitted; equal signatures imply equal lengths.
     Small {
-        /// Hash of the sender's signature.
+        /// The lower 31 bits of the hash of the sender's signature.
         signature_hash: u32,
     },
     /// The payload is in a slot.
@@ -32,7 +33,7 @@ pub enum Arrived {
 }
 
 impl Arrived {
-    /// Hash of the sender's signature.
+    /// The lower 31 bits of the hash of the sender's signature.
     #[must_use]
     #[inline]
     pub const fn signature_hash(&self) -> u32 {
@@ -44,23 +45,24 @@ impl Arrived {
 }
 
 impl FifoReceiver {
-    /// The reading end of `memory`; `sender` are the doorbells of the writing process.
-    ///
-    /// There must be one reading end per FIFO.
-    #[must_use]
-    pub const fn new(memory: Arc<FifoMemory>, sender: RingTarget) -> Self {
-        Self { memory, sender, next: 1 }
+    pub(super) const fn new(memory: FifoMemory, sender: RingTarget) -> Self {
+        Self {
+            memory,
+            sender,
+            next: 1,
+        }
     }
 
     /// Capacity of one slot.
     #[must_use]
     #[inline]
-    pub fn step_bytes(&self) -> usize {
+    pub const fn step_bytes(&self) -> usize {
         self.memory.layout().step_bytes()
     }
 
     /// Steps consumed so far.
     #[must_use]
+    #[inline]
     pub const fn consumed(&self) -> u64 {
         self.next - 1
     }
@@ -75,28 +77,13 @@ impl FifoReceiver {
     /// [`ErrorKind::Protocol`] if the shared words make no sense.
     #[inline]
     pub fn try_step(&mut self) -> Result<Option<Arrived>> {
-        let line = self.memory.line(self.next);
         // Acquire: pairs with the sender's Release store of the stamp.
-        let stamp = line.stamp.load(Ordering::Acquire);
-        if stamp as u32 != self.next as u32 {
-            return self.not_arrived(stamp);
+        let stamp = self.memory.line(self.next).stamp.load(Ordering::Acquire);
+        if stamp_is_of(stamp, self.next) {
+            self.arrived(stamp)
+        } else {
+            self.not_arrived(stamp)
         }
-        let signature_hash = stamp_hash(stamp);
-        if stamp & SLOT_FLAG == 0 {
-            return Ok(Some(Arrived::Small { signature_hash }));
-        }
-        let mut words = [0; 4];
-        for (word, value) in line.words[..LINE_WORDS.min(4)].iter().zip(&mut words) {
-            // Relaxed: ordered by the Acquire load of the stamp.
-            *value = word.load(Ordering::Relaxed);
-        }
-        let [bytes, first, second, third] = words;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if bytes > self.step_bytes() {
-            return Err(protocol_violation("length of a step"));
-        }
-        let header = StepHeader { bytes, signature_hash, signature: [first, second, third] };
-        Ok(Some(Arrived::Slot(StepRead { data: self.memory.slot(self.next), header })))
     }
 
     /// Copies the first bytes of the small step that [`FifoReceiver::try_step`] found.
@@ -107,85 +94,157 @@ impl FifoReceiver {
     #[inline]
     pub fn read_small(&self, into: &mut [u8]) -> Result<()> {
         if into.len() > SMALL_BYTES {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a small step holds fewer bytes than asked for",
-            )
-            .with("bytes", into.len()));
+            return Err(too_much(into.len()));
         }
-        let line = self.memory.line(self.next);
-        for (chunk, word) in into.chunks_mut(8).zip(&line.words) {
+        let mut words = self.memory.line(self.next).words.iter();
+        let mut chunks = into.chunks_exact_mut(size_of::<u64>());
+        for (chunk, word) in chunks.by_ref().zip(words.by_ref()) {
             // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        let rest = chunks.into_remainder();
+        if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+            // Relaxed: as above.
             let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            chunk.copy_from_slice(&bytes[..chunk.len()]);
+            rest.copy_from_slice(&bytes[..rest.len()]);
         }
         Ok(())
     }
 
     /// Gives the step that [`FifoReceiver::try_step`] found back to the sender.
     ///
-    /// Nothing may read the step's slot afterwards.
+    /// Nothing may read the step's slot afterwards. To consume a step that has not arrived is a
+    /// bug of the caller, which the sender reports as [`ErrorKind::Protocol`].
     #[inline]
     pub fn consume(&mut self) {
-        let control = self.memory.control();
         // Release: the reads of the slot come before its reuse by the sender's Acquire load.
-        control.head.0.store(self.next, Ordering::Release);
+        self.memory
+            .control()
+            .head
+            .0
+            .store(self.next, Ordering::Release);
         self.next += 1;
         self.wake_sender();
     }
 
     /// Asks for `doorbell` to be rung when a step arrives or the sender goes away.
     ///
-    /// The ticket for [`Doorbell::wait`] must have been taken before.
+    /// The ticket for [`Doorbell::wait`] must have been taken before. One ring answers one call;
+    /// a ring that was asked for and is no longer needed does no harm.
     ///
     /// # Errors
     ///
     /// As for [`FifoReceiver::try_step`].
     pub fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        // AcqRel: pairs with the sender's swap in `FifoSender::publish_stamp`.
-        self.memory.control().receiver_waiter.0.swap(doorbell.number(), Ordering::AcqRel);
-        Ok(if self.try_step()?.is_some() { Armed::Ready } else { Armed::WillRing })
+        // AcqRel: pairs with the swap in `FifoSender::wake_receiver`.
+        self.memory
+            .control()
+            .receiver_waiter
+            .0
+            .swap(doorbell.number(), Ordering::AcqRel);
+        Ok(if self.try_step()?.is_some() {
+            Armed::Ready
+        } else {
+            Armed::WillRing
+        })
     }
 
     /// Takes back what [`FifoReceiver::arm`] asked for.
+    ///
+    /// A ring that is already on its way may still come.
     pub fn disarm(&mut self) {
-        // Relaxed: a ring that slips through is spurious.
-        self.memory.control().receiver_waiter.0.store(0, Ordering::Relaxed);
+        // Relaxed: nobody looks at anything because of it. A swap and not a store: it must not
+        // break the release sequence that the next `arm` synchronises with.
+        self.memory
+            .control()
+            .receiver_waiter
+            .0
+            .swap(0, Ordering::Relaxed);
     }
 
     #[inline]
-    fn wake_sender(&self) {
-        // AcqRel: pairs with the sender's swap in `FifoSender::arm`.
-        let waiter = self.memory.control().sender_waiter.0.swap(0, Ordering::AcqRel);
-        if waiter != 0 {
-            self.sender.ring(waiter);
+    fn arrived(&self, stamp: u64) -> Result<Option<Arrived>> {
+        let signature_hash = stamp_hash(stamp);
+        if stamp & SLOT_FLAG == 0 {
+            return Ok(Some(Arrived::Small { signature_hash }));
         }
+        let words = &self.memory.line(self.next).words;
+        // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
+        let [bytes, signature @ ..]: [u64; DESCRIPTOR_WORDS] =
+            std::array::from_fn(|index| words[index].load(Ordering::Relaxed));
+        if bytes > self.step_bytes() as u64 {
+            return Err(protocol_violation("length of a step"));
+        }
+        let header = StepHeader {
+            bytes: bytes as usize,
+            signature_hash,
+            signature,
+        };
+        Ok(Some(Arrived::Slot(StepRead {
+            data: self.memory.slot(self.next),
+            header,
+        })))
     }
 
     #[inline]
     fn not_arrived(&self, stamp: u64) -> Result<Option<Arrived>> {
         // The line still holds the step of the previous round, or nothing in the first one.
-        let previous = if self.next > SLOTS as u64 { self.next - SLOTS as u64 } else { 0 };
-        if stamp as u32 != previous as u32 {
+        let previous = self.next.saturating_sub(SLOTS as u64);
+        if !stamp_is_of(stamp, previous) {
             return Err(protocol_violation("number of a step"));
         }
         // Acquire: pairs with the Release store in `FifoSender`'s drop.
-        if self.memory.control().sender_closed.0.load(Ordering::Acquire) == 0 {
+        if self
+            .memory
+            .control()
+            .sender_closed
+            .0
+            .load(Ordering::Acquire)
+            == 0
+        {
             return Ok(None);
         }
-        // The sender may have published this very step and closed between the two loads.
+        self.last_look()
+    }
+
+    /// The sender is gone; it may have published this very step just before.
+    #[cold]
+    #[inline(never)]
+    fn last_look(&self) -> Result<Option<Arrived>> {
         // Acquire: as in `try_step`.
-        if self.memory.line(self.next).stamp.load(Ordering::Acquire) as u32 == self.next as u32 {
-            return Ok(None);
+        let stamp = self.memory.line(self.next).stamp.load(Ordering::Acquire);
+        if stamp_is_of(stamp, self.next) {
+            return self.arrived(stamp);
         }
-        Err(Error::new(ErrorKind::PeerDied, "the sending end of the edge was closed"))
+        Err(Error::new(
+            ErrorKind::PeerDied,
+            "the sending end of the edge was closed",
+        ))
+    }
+
+    #[inline]
+    fn wake_sender(&self) {
+        // AcqRel: pairs with the swap in `FifoSender::arm`.
+        let waiter = self
+            .memory
+            .control()
+            .sender_waiter
+            .0
+            .swap(0, Ordering::AcqRel);
+        if waiter != 0 {
+            self.sender.ring(waiter);
+        }
     }
 }
 
 impl Drop for FifoReceiver {
     fn drop(&mut self) {
         // Release: pairs with the sender's Acquire load in `refresh_credit`.
-        self.memory.control().receiver_closed.0.store(1, Ordering::Release);
+        self.memory
+            .control()
+            .receiver_closed
+            .0
+            .store(1, Ordering::Release);
         self.wake_sender();
     }
 }
@@ -197,4 +256,15 @@ impl fmt::Debug for FifoReceiver {
             .field("step_bytes", &self.step_bytes())
             .finish_non_exhaustive()
     }
+}
+
+#[cold]
+#[inline(never)]
+fn too_much(bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "a small step holds fewer bytes than asked for",
+    )
+    .with("bytes", bytes)
+    .with("capacity_bytes", SMALL_BYTES)
 }

@@ -4,4 +4,4 @@
 mod sealed;
 
 #[cfg(target_os = "linux")]
-pub use sealed::SealedMemory;
+pub use sealed::{SealedMemory, SharedMapping};

@@ -1,9 +1,11 @@
 //! The built-in kinds of [`Rendezvous`].
 //!
 //! All of them check what they read only for its shape; that a peer belongs to the job is proved
-//! by the handshake of the links. Their methods can be awaited on any executor.
+//! by the handshake of the links. Their methods can be awaited on any executor, except for
+//! [`LocalRendezvous`], whose timers are those of the control thread.
 
 mod file;
+mod local;
 mod place;
 mod tcp_client;
 mod tcp_server;
@@ -21,6 +23,7 @@ use bytes::Bytes;
 use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result, async_trait};
 
 pub use file::FileRendezvous;
+pub use local::LocalRendezvous;
 pub use tcp_client::TcpRendezvous;
 pub(crate) use tcp_server::Tables;
 pub use torchrun::TorchrunJob;

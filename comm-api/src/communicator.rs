@@ -1,0 +1,183 @@
+//! [`Communicator`] and [`Builder`]: the runtime composed with the transports compiled in.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use comm_core::{Algorithm, Rank, Rendezvous, Result, Transport};
+use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress};
+use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
+use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
+
+use crate::{debug, transports};
+
+/// A set of ranks that move and reduce data together.
+///
+/// Dereferences to [`comm_runtime::Communicator`], which documents the operations. Clones are
+/// handles of the same communicator.
+#[derive(Clone, Debug)]
+pub struct Communicator {
+    inner: comm_runtime::Communicator,
+}
+
+impl Communicator {
+    /// Joins the job that the environment describes: the variables of `commctl launch`, torchrun,
+    /// or `RANK`, `WORLD_SIZE` and `COMM_RENDEZVOUS` set by hand.
+    ///
+    /// Blocks until all ranks have come. One call per process; a program that wants several ranks
+    /// in one process uses [`init_all`](crate::init_all).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) if variables are missing, wrong or
+    /// contradict each other; the errors of [`Builder::build`] otherwise.
+    pub fn from_env() -> Result<Self> {
+        Builder::from_env()?.build()
+    }
+
+    /// A builder with the settings of the environment (`COMM_*`), for a program that says by
+    /// itself who it is and where the ranks meet.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) for a variable that cannot be
+    /// parsed.
+    pub fn builder() -> Result<Builder> {
+        Builder::from_settings()
+    }
+}
+
+impl Deref for Communicator {
+    type Target = comm_runtime::Communicator;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
+}
+
+/// Says who this rank is, how to find the others, and what may connect them.
+#[derive(Debug)]
+#[must_use = "a builder does nothing before build()"]
+pub struct Builder {
+    inner: CommunicatorBuilder,
+}
+
+impl Builder {
+    /// Rank, world size, rendezvous and settings of the environment.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Communicator::from_env`].
+    pub fn from_env() -> Result<Self> {
+        let launched = LaunchEnvironment::detect(&|name| std::env::var(name).ok())?;
+        let mut builder = Self::from_settings()?;
+        tracing::info!(launcher = %launched.launcher, rank = launched.rank, "launched");
+        builder.inner = builder.inner.rank(launched.rank, launched.world_size);
+        builder.inner = match launched.rendezvous {
+            Some(address) => builder.inner.rendezvous_at(address),
+            // A job of one rank meets nobody.
+            None => builder.inner.rendezvous(Arc::new(LocalRendezvous::new())),
+        };
+        Ok(builder)
+    }
+
+    /// The settings of the environment; rank, world size and rendezvous are still to be set.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Communicator::builder`].
+    pub fn from_settings() -> Result<Self> {
+        debug::install_from_env()?;
+        let inner = CommunicatorBuilder::new()
+            .settings(Settings::from_env()?)
+            .control(ControlSettings::detect(&|name| std::env::var(name).ok())?);
+        Ok(Self {
+            inner: transports::register(inner)?,
+        })
+    }
+
+    /// Sets this rank's number and the number of ranks.
+    pub fn rank(mut self, rank: Rank, world_size: u32) -> Self {
+        self.inner = self.inner.rank(rank, world_size);
+        self
+    }
+
+    /// Sets where the ranks find each other: `host:port`, `file:///directory` or a
+    /// [`UniqueId`](comm_runtime::control::rendezvous::UniqueId), parsed from text or made.
+    pub fn rendezvous_at(mut self, address: RendezvousAddress) -> Self {
+        self.inner = self.inner.rendezvous_at(address);
+        self
+    }
+
+    /// Sets where the ranks find each other: a table of your own.
+    pub fn rendezvous(mut self, rendezvous: Arc<dyn Rendezvous>) -> Self {
+        self.inner = self.inner.rendezvous(rendezvous);
+        self
+    }
+
+    /// Sets the secret that all processes of the job know (`COMM_SECRET`).
+    pub fn secret(mut self, secret: Option<JobSecret>) -> Self {
+        self.inner = self.inner.secret(secret);
+        self
+    }
+
+    /// Sets how long one operation may take; `None` for any time.
+    pub fn operation_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.inner = self.inner.operation_timeout(timeout);
+        self
+    }
+
+    /// Sets how long the ranks may take to find each other.
+    pub fn init_timeout(mut self, timeout: Duration) -> Self {
+        self.inner = self.inner.init_timeout(timeout);
+        self
+    }
+
+    /// Sets the capacity of one slot of an edge: a multiple of 64, equal on all ranks.
+    pub fn step_bytes(mut self, step_bytes: usize) -> Self {
+        self.inner = self.inner.step_bytes(step_bytes);
+        self
+    }
+
+    /// Restricts the algorithms of collectives; equal on all ranks.
+    pub fn algorithms(mut self, algorithms: Vec<Algorithm>) -> Self {
+        self.inner = self.inner.algorithms(algorithms);
+        self
+    }
+
+    /// Sets the number of channels of ring algorithms; equal on all ranks.
+    pub fn channels(mut self, channels: u32) -> Self {
+        self.inner = self.inner.channels(channels);
+        self
+    }
+
+    /// Restricts the transports to these names, tried in this order.
+    pub fn only_transports(mut self, names: Vec<String>) -> Self {
+        self.inner = self.inner.only_transports(names);
+        self
+    }
+
+    /// Registers a transport of your own, tried after those of this crate.
+    ///
+    /// All ranks must register the same transports in the same order.
+    pub fn transport(
+        mut self,
+        name: impl Into<String>,
+        factory: impl FnOnce(&TransportContext) -> Result<Arc<dyn Transport>> + Send + 'static,
+    ) -> Self {
+        self.inner = self.inner.transport(name, factory);
+        self
+    }
+
+    /// Joins the other ranks.
+    ///
+    /// Blocks until all ranks have come, at most for the init timeout.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CommunicatorBuilder::build`].
+    pub fn build(self) -> Result<Communicator> {
+        let inner = self.inner.build()?;
+        Ok(Communicator { inner })
+    }
+}

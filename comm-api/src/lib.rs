@@ -1,0 +1,52 @@
+//! Communicators for the processes of an ML job.
+//!
+//! ```
+//! use comm_api::ReduceOp;
+//!
+//! // Two ranks as threads of this process; programs started by a launcher use
+//! // `Communicator::from_env()` instead.
+//! let comms = comm_api::init_all(2)?;
+//! std::thread::scope(|scope| {
+//!     for comm in &comms {
+//!         scope.spawn(move || {
+//!             let mut gradients = [comm.rank() as f32; 4];
+//!             comm.all_reduce(&mut gradients, ReduceOp::Sum).expect("all_reduce failed");
+//!             assert_eq!(gradients, [1.0; 4]);
+//!         });
+//!     }
+//! });
+//! # Ok::<(), comm_api::Error>(())
+//! ```
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `shm` (default) | shared memory between the processes of one host (Linux) |
+//!
+//! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
+//! its content.
+
+#![forbid(unsafe_code)]
+
+mod communicator;
+mod debug;
+mod threads;
+mod transports;
+
+pub use comm_core::{
+    Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,
+    Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
+    Work,
+};
+pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
+pub use comm_runtime::control::{JobSecret, LaunchEnvironment, Launcher};
+pub use comm_runtime::{
+    ConnectedEdge, Explanation, Plan, PlanConfig, Request, Setting, Settings, Source,
+    TransportContext, WaitPolicy,
+};
+pub use half::{bf16, f16};
+
+pub use communicator::{Builder, Communicator};
+pub use threads::{init_all, init_all_with};
+pub use transports::compiled_transports;

@@ -1,0 +1,241 @@
+//! What goes wrong is said on every rank, with the names of those concerned; nothing hangs.
+
+mod support;
+
+use std::time::Duration;
+
+use comm_api::{Error, ErrorKind, ReduceOp, Result, Tensor};
+use support::{on_every_rank, with_ranks};
+
+/// Every rank failed, and every text names all of `names`.
+fn all_name(errors: &[Error], kinds: &[ErrorKind], names: &[&str]) {
+    for error in errors {
+        let text = error.to_string();
+        assert!(kinds.contains(&error.kind()), "{text}");
+        for name in names {
+            assert!(text.contains(name), "'{name}' is missing in: {text}");
+        }
+    }
+}
+
+#[test]
+fn different_collectives_are_reported_with_both_sides() {
+    let errors = with_ranks(2, |comm| {
+        if comm.rank() == 0 {
+            comm.all_reduce(&mut [1_f32; 10], ReduceOp::Sum)
+                .unwrap_err()
+        } else {
+            comm.broadcast(&mut [1_f32; 10], 0).unwrap_err()
+        }
+    })
+    .unwrap();
+    all_name(
+        &errors,
+        &[ErrorKind::Mismatch],
+        &["all_reduce", "broadcast", "rank 0", "rank 1"],
+    );
+}
+
+#[test]
+fn collectives_whose_edges_never_meet_are_reported_too() {
+    // The root of a large broadcast to its neighbour only sends; a ring all-reduce of three ranks
+    // waits for another edge.
+    let errors = with_ranks(3, |comm| {
+        if comm.rank() == 2 {
+            comm.broadcast(&mut vec![0_u8; 1 << 20], 0).unwrap_err()
+        } else {
+            let result = comm.all_reduce(&mut vec![0_u8; 1 << 20], ReduceOp::Max);
+            result.and_then(|()| comm.barrier()).unwrap_err()
+        }
+    })
+    .unwrap();
+    all_name(
+        &errors,
+        &[ErrorKind::Mismatch, ErrorKind::Poisoned],
+        &["all_reduce", "broadcast"],
+    );
+}
+
+#[test]
+fn different_counts_of_a_small_and_of_a_large_collective_are_reported() {
+    for base in [3, 100_000] {
+        let errors = with_ranks(2, move |comm| {
+            let count = base + comm.rank() as usize;
+            comm.all_reduce(&mut vec![1_i64; count], ReduceOp::Sum)
+                .unwrap_err()
+        })
+        .unwrap();
+        let (first, second) = (base.to_string(), (base + 1).to_string());
+        all_name(
+            &errors,
+            &[ErrorKind::Mismatch],
+            &[&first, &second, "rank 0", "rank 1"],
+        );
+    }
+}
+
+#[test]
+fn a_collective_against_a_receive_is_a_circle_and_ends() {
+    let comms = comm_api::init_all(2).unwrap();
+    // Each communicator must be used by the thread that made it to count as single-threaded, so
+    // this checks the warning's counterpart: the deadline names what was waited for.
+    let errors = on_every_rank(comms, |comm| {
+        if comm.rank() == 0 {
+            comm.all_reduce(&mut [1_f32], ReduceOp::Sum)
+                .and_then(|()| comm.barrier())
+        } else {
+            std::thread::sleep(Duration::from_millis(200));
+            comm.abort();
+            comm.recv(&mut [0_f32], 0)
+        }
+        .unwrap_err()
+    });
+    all_name(
+        &errors,
+        &[ErrorKind::Aborted, ErrorKind::Poisoned],
+        &["rank 1 called abort()"],
+    );
+}
+
+#[test]
+fn a_deadline_names_the_rank_that_did_not_come() {
+    let comms = comm_api::init_all_with(3, |builder| {
+        builder.operation_timeout(Some(Duration::from_millis(300)))
+    })
+    .unwrap();
+    let errors = on_every_rank(comms, |comm| {
+        if comm.rank() == 1 {
+            // Comes too late.
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+        comm.barrier().unwrap_err()
+    });
+    all_name(&errors[..1], &[ErrorKind::Timeout], &["barrier"]);
+    all_name(&errors[2..], &[ErrorKind::Timeout], &["barrier"]);
+    all_name(&errors[1..2], &[ErrorKind::Poisoned], &["timed out"]);
+}
+
+#[test]
+fn abort_from_another_thread_ends_a_blocked_call_on_every_rank() {
+    let errors = with_ranks(2, |comm| {
+        if comm.rank() == 0 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(100));
+                    comm.abort();
+                    comm.abort();
+                });
+                comm.recv(&mut [0_u8; 100], 1).unwrap_err()
+            })
+        } else {
+            comm.recv(&mut [0_u8; 100], 0).unwrap_err()
+        }
+    })
+    .unwrap();
+    all_name(&errors, &[ErrorKind::Aborted], &["rank 0 called abort()"]);
+}
+
+#[test]
+fn after_a_failure_every_call_repeats_the_first_cause() {
+    with_ranks(2, |comm| {
+        if comm.rank() == 0 {
+            comm.abort();
+        }
+        let error = comm.recv(&mut [0_u8], 1 - comm.rank()).unwrap_err();
+        assert!(error.to_string().contains("abort()"), "{error}");
+        let later: [Result<()>; 4] = [
+            comm.barrier(),
+            comm.send(&[1_u8], 1 - comm.rank()),
+            comm.all_reduce(&mut [1_u8], ReduceOp::Sum),
+            comm.send_async(&Tensor::from_vec(vec![1_u8], &[1]).unwrap(), 0)
+                .and_then(|work| work.take()),
+        ];
+        for result in later {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Poisoned);
+            assert!(
+                error.to_string().contains("rank 0 called abort()"),
+                "{error}"
+            );
+        }
+        assert_eq!(comm.failure().unwrap().kind(), ErrorKind::Aborted);
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_rank_that_leaves_ends_those_that_wait_for_it() {
+    let comms = comm_api::init_all(2).unwrap();
+    let mut comms = comms.into_iter();
+    let (first, second) = (comms.next().unwrap(), comms.next().unwrap());
+    let waiting = std::thread::spawn(move || first.recv(&mut [0_u8; 4], 1).unwrap_err());
+    std::thread::sleep(Duration::from_millis(100));
+    drop(second);
+    let error = waiting.join().unwrap();
+    assert_eq!(error.kind(), ErrorKind::PeerDied, "{error}");
+    assert!(error.to_string().contains("rank 1"), "{error}");
+}
+
+#[test]
+fn a_panicking_rank_counts_as_dead() {
+    let mut comms = comm_api::init_all(2).unwrap().into_iter();
+    let (first, second) = (comms.next().unwrap(), comms.next().unwrap());
+    let waiting = std::thread::spawn(move || first.barrier().unwrap_err());
+    let panicking = std::thread::spawn(move || {
+        let _second = second;
+        panic!("expected in this test");
+    });
+    assert!(panicking.join().is_err());
+    let error = waiting.join().unwrap();
+    assert_eq!(error.kind(), ErrorKind::PeerDied, "{error}");
+    assert!(error.to_string().contains("rank 1 panicked"), "{error}");
+}
+
+#[test]
+fn settings_that_must_agree_and_do_not_are_an_error_on_every_rank() {
+    let step = std::sync::atomic::AtomicUsize::new(0);
+    let result = comm_api::init_all_with(3, |builder| {
+        let turn = step.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        builder.step_bytes(if turn == 1 { 8192 } else { 4096 })
+    });
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
+    let text = error.to_string();
+    assert!(
+        text.contains("COMM_STEP_BYTES") && text.contains("8192"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_transport_that_is_not_compiled_in_is_refused_with_the_list_of_those_that_are() {
+    let result = comm_api::init_all_with(2, |builder| {
+        builder.only_transports(vec!["telegraph".to_owned()])
+    });
+    let text = result.unwrap_err().to_string();
+    assert!(text.contains("telegraph") && text.contains("shm"), "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_rank_blocked_in_recv_costs_no_cpu() {
+    fn cpu_time() -> Duration {
+        let time = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(time.split(' ').next().unwrap().parse().unwrap())
+    }
+    with_ranks(2, |comm| {
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_secs(3));
+            comm.send(&[1_u8], 0).unwrap();
+        } else {
+            let before = cpu_time();
+            comm.recv(&mut [0_u8], 1).unwrap();
+            let used = cpu_time() - before;
+            assert!(
+                used < Duration::from_millis(100),
+                "blocked for 3 s and used {used:?}"
+            );
+        }
+    })
+    .unwrap();
+}

@@ -1,0 +1,295 @@
+//! The command line of `commctl bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use comm_bench::{Operation, Places, Size, Suite, Sweep};
+use comm_core::{DType, Error, ErrorKind, ReduceOp, Result};
+
+use crate::launch::Pin;
+
+/// More ranks than this cannot run on one machine; a typing error can ask for them.
+const MAX_RANKS: i64 = 32_767;
+/// Means any transport, in the library's own order.
+const AUTO: &str = "auto";
+
+/// Arguments of `commctl bench`.
+///
+/// Lists are separated by commas. Sizes are bytes, with K, M or G for powers of 1024.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// What to measure: all_reduce, broadcast, pingpong, bandwidth, init, or all.
+    #[arg(long = "op", value_name = "OPERATION,..", value_delimiter = ',')]
+    pub operations: Vec<OperationChoice>,
+
+    /// Which transports may connect the ranks, tried in this order; auto for the library's choice.
+    #[arg(long = "transport", value_name = "NAME,..", value_delimiter = ',', default_value = AUTO)]
+    pub transports: Vec<String>,
+
+    /// How many ranks to start; several numbers for several jobs. [default: 2, and 4 for all_reduce]
+    #[arg(long, short = 'n', value_name = "N,..", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    pub ranks: Vec<u32>,
+
+    /// The smallest size.
+    #[arg(long, short = 'b', value_name = "SIZE", default_value = "8", value_parser = size)]
+    pub min_bytes: Size,
+
+    /// The largest size. [default: 64M, or the smallest size if that is larger]
+    #[arg(long, short = 'e', value_name = "SIZE", value_parser = size)]
+    pub max_bytes: Option<Size>,
+
+    /// The ratio of one size to the one before.
+    #[arg(long, short = 'f', value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..))]
+    pub factor: u64,
+
+    /// Element types: f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64.
+    #[arg(
+        long,
+        value_name = "TYPE,..",
+        value_delimiter = ',',
+        default_value = "f32"
+    )]
+    #[arg(value_parser = dtype)]
+    pub dtype: Vec<DType>,
+
+    /// Reduction operators: sum, prod, min, max, avg.
+    #[arg(
+        long,
+        value_name = "OPERATOR,..",
+        value_delimiter = ',',
+        default_value = "sum"
+    )]
+    #[arg(value_parser = redop)]
+    pub redop: Vec<ReduceOp>,
+
+    /// Check the results (the default).
+    #[arg(long, overrides_with = "no_check")]
+    pub check: bool,
+
+    /// Do not check the results.
+    #[arg(long)]
+    pub no_check: bool,
+
+    /// Measure collectives in place only.
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub in_place: bool,
+
+    /// Measure collectives out of place only.
+    #[arg(long)]
+    pub out_of_place: bool,
+
+    /// Write one JSON object per line and row to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// How long to measure each size in each place.
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
+    pub time: Duration,
+
+    /// Bind each worker to one CPU, or to the CPUs of one NUMA node, in turn.
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "cpu")]
+    pub pin: Option<Pin>,
+}
+
+/// What `--op` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationChoice {
+    /// Every operation that the number of ranks allows.
+    All,
+    /// This one.
+    One(Operation),
+}
+
+impl std::str::FromStr for OperationChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "all" => Ok(Self::All),
+            name => name
+                .parse()
+                .map(Self::One)
+                .map_err(|error: Error| error.message().to_owned()),
+        }
+    }
+}
+
+impl Options {
+    /// The names of the transports to use; empty for the library's choice.
+    pub(super) fn transports(&self) -> Vec<String> {
+        match self.transports.as_slice() {
+            [only] if only == AUTO => Vec::new(),
+            names => names.to_vec(),
+        }
+    }
+
+    /// Whether the transports asked for can be in this program at all.
+    pub(super) fn check_transports(&self) -> Result<()> {
+        let compiled = comm_api::compiled_transports();
+        for name in self.transports() {
+            if !compiled.contains(&name.as_str()) {
+                let there_is = match compiled {
+                    [] => "no transport is".to_owned(),
+                    names => format!("{} and {AUTO} are", names.join(", ")),
+                };
+                let message =
+                    format!("transport '{name}' is not compiled in; {there_is} available");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The measurements of a job of so many ranks.
+    pub(super) fn suite(&self, operations: Vec<Operation>) -> Suite {
+        let max = self
+            .max_bytes
+            .unwrap_or_else(|| self.min_bytes.max(Size(64 << 20)));
+        Suite {
+            operations,
+            sizes: Sweep {
+                min: self.min_bytes,
+                max,
+                factor: self.factor,
+            },
+            dtypes: self.dtype.clone(),
+            redops: self.redop.clone(),
+            places: match (self.in_place, self.out_of_place) {
+                (true, _) => Places::InPlace,
+                (_, true) => Places::OutOfPlace,
+                _ => Places::Both,
+            },
+            check: !self.no_check,
+            time: self.time,
+        }
+    }
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    text.parse()
+        .map_err(|error: Error| error.message().to_owned())
+}
+
+fn dtype(text: &str) -> Result<DType, String> {
+    text.parse()
+        .map_err(|error: Error| error.message().to_owned())
+}
+
+fn redop(text: &str) -> Result<ReduceOp, String> {
+    text.parse()
+        .map_err(|error: Error| error.message().to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "write it as a number of seconds such as 0.5".to_owned())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    pub(in crate::bench) fn parse(line: &str) -> Result<Options, String> {
+        Line::try_parse_from(std::iter::once("bench").chain(line.split_whitespace()))
+            .map(|line| line.options)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_arguments_the_suite_is_the_librarys_default() {
+        let options = parse("").unwrap();
+        assert_eq!(options.suite(Operation::ALL.to_vec()), Suite::default());
+        assert_eq!(options.transports(), [""; 0]);
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let options = parse("--op all_reduce,init --dtype bf16,u8 --redop max,avg -n 2,8").unwrap();
+        assert_eq!(options.operations.len(), 2);
+        assert_eq!(options.dtype, [DType::Bf16, DType::U8]);
+        assert_eq!(options.redop, [ReduceOp::Max, ReduceOp::Avg]);
+        assert_eq!(options.ranks, [2, 8]);
+    }
+
+    #[test]
+    fn sizes_take_suffixes_and_the_largest_follows_the_smallest() {
+        let sizes = |line| parse(line).unwrap().suite(vec![]).sizes;
+        let sweep = sizes("--min-bytes 4K --max-bytes 2M --factor 8");
+        assert_eq!(
+            (sweep.min, sweep.max, sweep.factor),
+            (Size(4096), Size(2 << 20), 8)
+        );
+        assert_eq!(sizes("--min-bytes 1G").max, Size(1 << 30));
+    }
+
+    #[test]
+    fn the_last_word_on_checking_counts() {
+        assert!(parse("").unwrap().suite(vec![]).check);
+        assert!(!parse("--no-check").unwrap().suite(vec![]).check);
+        assert!(!parse("--check --no-check").unwrap().suite(vec![]).check);
+        assert!(parse("--no-check --check").unwrap().suite(vec![]).check);
+    }
+
+    #[test]
+    fn one_place_excludes_the_other() {
+        assert_eq!(
+            parse("--in-place").unwrap().suite(vec![]).places,
+            Places::InPlace
+        );
+        assert_eq!(
+            parse("--out-of-place").unwrap().suite(vec![]).places,
+            Places::OutOfPlace
+        );
+        assert!(parse("--in-place --out-of-place").is_err());
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_what_to_write() {
+        for (line, wanted) in [
+            (
+                "--op allreduce",
+                "all_reduce, broadcast, pingpong, bandwidth, init or all",
+            ),
+            ("--ranks 0", "0 is not in"),
+            ("--ranks two", "invalid"),
+            ("--min-bytes many", "64K"),
+            ("--factor 1", "1 is not in"),
+            ("--dtype float", "f32"),
+            ("--redop plus", "sum, prod"),
+            ("--time -1", "number of seconds"),
+        ] {
+            let message = parse(line).unwrap_err();
+            assert!(message.contains(wanted), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_transport_that_is_not_there_is_refused_with_those_that_are() {
+        let error = parse("--transport carrier-pigeon")
+            .unwrap()
+            .check_transports()
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = error.to_string();
+        assert!(
+            text.contains("'carrier-pigeon'") && text.contains("available"),
+            "{text}"
+        );
+        for name in comm_api::compiled_transports() {
+            assert!(text.contains(name), "{text}");
+        }
+    }
+}

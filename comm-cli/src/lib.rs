@@ -1,0 +1,14 @@
+//! The commands of `commctl`, each as a module that the program only dispatches to.
+//!
+//! | command | module | what it does |
+//! |---|---|---|
+//! | `commctl bench` | [`bench`] | measures the library |
+//! | `commctl launch` | [`launch`] | starts local workers and ends them together |
+//!
+//! A command takes its parsed arguments and returns the exit code of the program, or a
+//! [`comm_core::Error`] that the program prints.
+
+#![deny(unsafe_code)]
+
+pub mod bench;
+pub mod launch;

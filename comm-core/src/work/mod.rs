@@ -1,0 +1,364 @@
+//! Asynchronous operations: [`Work`] for the caller, [`Completer`] for whoever carries them out.
+//!
+//! # Contract
+//!
+//! * Every operation ends. A [`Completer`] that is dropped without a result ends it with
+//!   [`ErrorKind::Internal`], so nothing waits for ever.
+//! * [`Work::wait`] can be repeated, from several threads; the result itself is handed out once, by
+//!   [`Work::take`] or `.await`. The result owns the buffers that were in flight.
+//! * Continuations ([`Work::then`]) run on the completing thread, in the order of registration,
+//!   before waiters are released; one that is registered after the end runs at once. A panic in one
+//!   is caught, logged and becomes the failure of that continuation's own [`Work`].
+//! * Dropping a handle detaches: the operation goes on, and its result is dropped when it ends.
+//! * What the operation holds here (cancel hook, driver, continuations) is released when it ends,
+//!   not when the last handle goes.
+//! * A blocking wait first drives the operation itself, if it was made with a [`Drive`]; the future
+//!   never does. No executor is assumed.
+//!
+//! ```
+//! use comm_core::Work;
+//!
+//! let (work, completer) = Work::channel();
+//! let next = work.then(|result| result.as_ref().map_or(0, |value| value + 1));
+//! std::thread::spawn(move || completer.complete(Ok(41)));
+//! work.wait()?;
+//! work.wait()?;
+//! assert_eq!(next.take()?, 42);
+//! assert_eq!(work.take()?, 41);
+//! # Ok::<(), comm_core::Error>(())
+//! ```
+
+mod contract;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+pub use contract::{AsyncWork, Drive, Waited};
+
+use crate::{Error, ErrorKind, Result};
+use state::{CancelHook, Look, Shared, panic_text};
+
+/// Handle of an operation in flight that yields a `T`.
+///
+/// See the [module](self) for the contract. `Work` is the future of its result: `work.await` yields
+/// it once, like [`Work::take`]; polling it again gives an error, not a panic. Dropping the future
+/// detaches and loses nothing but the result.
+#[must_use = "dropping the handle detaches: errors of the operation then go unnoticed"]
+pub struct Work<T> {
+    shared: Arc<Shared<T>>,
+    waker_key: Option<u64>,
+}
+
+impl<T: Send + 'static> Work<T> {
+    /// A pending operation that can neither be cancelled nor driven by its waiters.
+    pub fn channel() -> (Self, Completer<T>) {
+        WorkBuilder::new().channel()
+    }
+
+    /// An operation that has already ended.
+    pub fn ready(result: Result<T>) -> Self {
+        let (work, completer) = Self::channel();
+        completer.complete(result);
+        work
+    }
+
+    fn new(shared: Arc<Shared<T>>) -> Self {
+        Self {
+            shared,
+            waker_key: None,
+        }
+    }
+
+    /// Whether the operation has ended, well or not. Never blocks.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.shared.is_done()
+    }
+
+    /// Blocks until the operation has ended.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the operation; the same one each time.
+    pub fn wait(&self) -> Result<()> {
+        self.shared.wait_deadline(None).map(drop)
+    }
+
+    /// Blocks until the operation has ended or `timeout` has passed, which only stops the wait.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the operation; a passed time-out is not an error.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<Waited> {
+        // A time-out beyond the clock's range is no time-out.
+        self.shared
+            .wait_deadline(Instant::now().checked_add(timeout))
+    }
+
+    /// Blocks until the operation has ended or `deadline` has passed (`None`: no deadline).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Work::wait_timeout`].
+    pub fn wait_deadline(&self, deadline: Option<Instant>) -> Result<Waited> {
+        self.shared.wait_deadline(deadline)
+    }
+
+    /// Waits as a future, repeatably and without taking the result.
+    ///
+    /// Cancellation safe: dropping the future only stops the wait.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the operation; the same one each time.
+    pub fn wait_async(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        WaitFuture {
+            shared: &self.shared,
+            waker_key: None,
+        }
+    }
+
+    /// Blocks until the operation has ended and moves its result out.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the operation, each time; [`ErrorKind::InvalidArgument`] if the result was
+    /// taken before, or if called from a continuation of this same operation.
+    pub fn take(&self) -> Result<T> {
+        self.shared.take()
+    }
+
+    /// Runs `continuation` with the result as soon as the operation has ended; now, if it has.
+    ///
+    /// It runs on the thread that ends the operation and should be short. If another thread is just
+    /// running continuations of this operation, that thread runs this one as well, after those. If
+    /// the result was already taken, the continuation gets the error that a second take would get.
+    ///
+    /// The returned work ends with the continuation's return value, or with
+    /// [`ErrorKind::Internal`] if it panics. It can be [detached](Work::detach).
+    pub fn then<R: Send + 'static>(
+        &self,
+        continuation: impl FnOnce(&Result<T>) -> R + Send + 'static,
+    ) -> Work<R> {
+        let shared = Arc::new(Shared::new(None, self.shared.driver()));
+        let completer = Completer {
+            shared: Some(Arc::clone(&shared)),
+        };
+        self.shared.then(
+            Box::new(move |result| {
+                let outcome = catch_unwind(AssertUnwindSafe(|| continuation(result)));
+                completer.complete(outcome.map_err(|panic| {
+                    let text = panic_text(panic.as_ref()).to_owned();
+                    tracing::error!(panic = text, "a continuation of an operation panicked");
+                    Error::new(ErrorKind::Internal, "a continuation panicked").with("panic", text)
+                }));
+            }),
+            Arc::clone(&shared) as Arc<dyn AsyncWork>,
+        );
+        Work::new(shared)
+    }
+
+    /// Gives the handle up on purpose: the operation goes on, its outcome is nobody's business.
+    pub fn detach(self) {}
+
+    /// Asks for the operation to be cancelled; whether the request was passed on.
+    ///
+    /// `false` if it has ended, was asked before, or cannot be cancelled. After `true` it still ends
+    /// by itself: with [`ErrorKind::Cancelled`], or as it would have if the request came too late.
+    pub fn cancel(&self) -> bool {
+        self.shared.cancel()
+    }
+
+    /// The work of the continuation that was registered last, if any.
+    #[must_use]
+    pub fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {
+        self.shared.next_work()
+    }
+
+    /// The end of the chain of continuations at this moment; `None` without a continuation.
+    #[must_use]
+    pub fn last_work(&self) -> Option<Arc<dyn AsyncWork>> {
+        self.shared.last_work()
+    }
+
+    /// The operation without its result type: for lists of different operations.
+    ///
+    /// It shares the operation with this handle and can outlive it.
+    #[must_use]
+    pub fn as_async_work(&self) -> Arc<dyn AsyncWork> {
+        Arc::clone(&self.shared) as Arc<dyn AsyncWork>
+    }
+}
+
+impl<T: Send + 'static> AsyncWork for Work<T> {
+    fn is_done(&self) -> bool {
+        self.shared.is_done()
+    }
+
+    fn wait_deadline(&self, deadline: Option<Instant>) -> Result<Waited> {
+        self.shared.wait_deadline(deadline)
+    }
+
+    fn register_waker(&self, waker: &Waker) {
+        self.shared.register_waker(waker);
+    }
+
+    fn cancel(&self) -> bool {
+        self.shared.cancel()
+    }
+
+    fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {
+        self.shared.next_work()
+    }
+}
+
+impl<T: Send + 'static> Future for Work<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match this.shared.poll_take(&mut this.waker_key, context.waker()) {
+            Look::Ready(result) => Poll::Ready(result),
+            Look::NotYet => Poll::Pending,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Work<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
+    }
+}
+
+struct WaitFuture<'a, T: Send + 'static> {
+    shared: &'a Shared<T>,
+    waker_key: Option<u64>,
+}
+
+impl<T: Send + 'static> Future for WaitFuture<'_, T> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match this
+            .shared
+            .poll_outcome(&mut this.waker_key, context.waker())
+        {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for WaitFuture<'_, T> {
+    fn drop(&mut self) {
+        if let Some(key) = self.waker_key {
+            self.shared.forget_waker(key);
+        }
+    }
+}
+
+/// The other end of a [`Work`]: ends the operation, exactly once.
+///
+/// Dropped without a result, it ends the operation with [`ErrorKind::Internal`].
+#[must_use = "dropping the completer fails the operation"]
+pub struct Completer<T: Send + 'static> {
+    /// `None` once completed.
+    shared: Option<Arc<Shared<T>>>,
+}
+
+impl<T: Send + 'static> Completer<T> {
+    /// Ends the operation: runs the continuations on this thread, then releases the waiters.
+    ///
+    /// Must not be called while holding a lock that a continuation could want.
+    pub fn complete(mut self, result: Result<T>) {
+        if let Some(shared) = self.shared.take() {
+            shared.complete(result);
+        }
+    }
+
+    /// Whether nobody can see the result any more: all handles are gone and nothing was chained.
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.shared
+            .as_ref()
+            .is_none_or(|shared| Arc::strong_count(shared) == 1 && shared.next_work().is_none())
+    }
+}
+
+impl<T: Send + 'static> Drop for Completer<T> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            shared.complete(Err(Error::new(
+                ErrorKind::Internal,
+                "the operation was dropped by whoever carried it out before it had a result",
+            )));
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Completer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Completer").field(&self.shared).finish()
+    }
+}
+
+/// Makes a [`Work`] with a cancel hook or a driver.
+#[derive(Default)]
+pub struct WorkBuilder {
+    on_cancel: Option<CancelHook>,
+    driver: Option<Arc<dyn Drive>>,
+}
+
+impl WorkBuilder {
+    /// Neither hook nor driver.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls `hook` on the first [`Work::cancel`] before the end, on the cancelling thread.
+    ///
+    /// The hook passes the request on; ending the operation stays the completer's business. It is
+    /// dropped when the operation ends.
+    #[must_use]
+    pub fn on_cancel(mut self, hook: impl FnOnce() + Send + 'static) -> Self {
+        self.on_cancel = Some(Box::new(hook));
+        self
+    }
+
+    /// Lets blocking waiters, also those of continuations, drive the operation with `driver`.
+    #[must_use]
+    pub fn driver(mut self, driver: Arc<dyn Drive>) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// The pending operation and its completer.
+    pub fn channel<T: Send + 'static>(self) -> (Work<T>, Completer<T>) {
+        let shared = Arc::new(Shared::new(self.on_cancel, self.driver));
+        (
+            Work::new(Arc::clone(&shared)),
+            Completer {
+                shared: Some(shared),
+            },
+        )
+    }
+}
+
+impl fmt::Debug for WorkBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkBuilder")
+            .field("can_cancel", &self.on_cancel.is_some())
+            .field("can_drive", &self.driver.is_some())
+            .finish()
+    }
+}

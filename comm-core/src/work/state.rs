@@ -1,0 +1,380 @@
+//! The state that a [`Work`](super::Work) and its [`Completer`](super::Completer) share.
+//!
+//! # Contract
+//!
+//! * No foreign code (continuation, wake-up, cancel hook, driver, destructor of a result) runs under
+//!   the lock; only a waker's `clone` does.
+//! * The result is either in the slot or held by exactly one thread that runs continuations with a
+//!   reference to it; that thread runs every continuation that arrives in the meantime and puts the
+//!   result back. So `T` needs no `Sync`, and a result can be moved out later.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use super::contract::{AsyncWork, Drive, Waited};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::{Error, ErrorKind, Result};
+
+pub(super) type Continuation<T> = Box<dyn FnOnce(&Result<T>) + Send>;
+pub(super) type CancelHook = Box<dyn FnOnce() + Send>;
+
+/// Where the result is.
+enum Slot<T> {
+    /// Not there yet.
+    Pending,
+    /// Lent to the continuations that this thread runs.
+    Lent(ThreadId),
+    /// There.
+    Here(Result<T>),
+    /// Moved out.
+    Taken,
+}
+
+/// What a look at the result found.
+pub(super) enum Look<T> {
+    /// The result, moved out, or the reason why there is none to move out.
+    Ready(Result<T>),
+    /// Come back when woken.
+    NotYet,
+}
+
+struct State<T> {
+    slot: Slot<T>,
+    /// Set when the outcome is known; what repeated waits return.
+    outcome: Option<Result<()>>,
+    continuations: Vec<Continuation<T>>,
+    wakers: Vec<(u64, Waker)>,
+    next_waker_key: u64,
+    on_cancel: Option<CancelHook>,
+    driver: Option<Arc<dyn Drive>>,
+    /// Waiters that are inside the driver.
+    driving: usize,
+    /// The work of the latest continuation.
+    next: Option<Arc<dyn AsyncWork>>,
+}
+
+pub(super) struct Shared<T> {
+    state: Mutex<State<T>>,
+    ended: Condvar,
+    /// Mirrors "outcome known and continuations run"; written under the lock.
+    done: AtomicBool,
+}
+
+/// The key under which `AsyncWork::register_waker` files wakers; futures have keys of their own.
+const SHARED_KEY: u64 = 0;
+
+impl<T: Send + 'static> Shared<T> {
+    pub(super) fn new(on_cancel: Option<CancelHook>, driver: Option<Arc<dyn Drive>>) -> Self {
+        Self {
+            state: Mutex::new(State {
+                slot: Slot::Pending,
+                outcome: None,
+                continuations: Vec::new(),
+                wakers: Vec::new(),
+                next_waker_key: SHARED_KEY + 1,
+                on_cancel,
+                driver,
+                driving: 0,
+                next: None,
+            }),
+            ended: Condvar::new(),
+            done: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the result, runs the continuations, then wakes everybody.
+    pub(super) fn complete(&self, result: Result<T>) {
+        let mut state = self.lock();
+        if state.outcome.is_some() {
+            return;
+        }
+        state.outcome = Some(result.as_ref().map(|_| ()).map_err(Clone::clone));
+        state.slot = Slot::Lent(thread::current().id());
+        let on_cancel = state.on_cancel.take();
+        let driver = state.driver.take();
+        self.run_continuations(state, result);
+        // A hook can own buffers of the operation: released here, not with the last handle.
+        drop(on_cancel);
+        if let Some(driver) = driver
+            && self.lock().driving > 0
+        {
+            driver.interrupt();
+        }
+    }
+
+    /// Runs continuations until none is left and gives `result` back to the slot.
+    ///
+    /// The caller has just marked the slot as lent to this thread.
+    fn run_continuations<'a>(&'a self, mut state: MutexGuard<'a, State<T>>, result: Result<T>) {
+        while !state.continuations.is_empty() {
+            let batch = std::mem::take(&mut state.continuations);
+            drop(state);
+            for continuation in batch {
+                continuation(&result);
+            }
+            state = self.lock();
+        }
+        state.slot = Slot::Here(result);
+        let wakers = std::mem::take(&mut state.wakers);
+        self.done.store(true, Ordering::Release);
+        drop(state);
+        self.ended.notify_all();
+        for (_, waker) in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Runs `continuation` when the result is there; now, if it is.
+    pub(super) fn then(&self, continuation: Continuation<T>, next: Arc<dyn AsyncWork>) {
+        let mut state = self.lock();
+        let replaced = state.next.replace(next);
+        match std::mem::replace(&mut state.slot, Slot::Pending) {
+            Slot::Here(result) => {
+                state.slot = Slot::Lent(thread::current().id());
+                state.continuations.push(continuation);
+                self.run_continuations(state, result);
+            }
+            Slot::Taken => {
+                state.slot = Slot::Taken;
+                let failure = Err(taken(&state));
+                drop(state);
+                continuation(&failure);
+            }
+            waiting @ (Slot::Pending | Slot::Lent(_)) => {
+                state.slot = waiting;
+                state.continuations.push(continuation);
+            }
+        }
+        drop(replaced);
+    }
+
+    pub(super) fn driver(&self) -> Option<Arc<dyn Drive>> {
+        self.lock().driver.clone()
+    }
+
+    /// The result, moved out, leaving `waker` under `key` if it is too early.
+    pub(super) fn poll_take(&self, key: &mut Option<u64>, waker: &Waker) -> Look<T> {
+        let mut state = self.lock();
+        let look = take_from(&mut state);
+        if matches!(look, Look::NotYet) {
+            let replaced = file(&mut state, key, waker);
+            drop(state);
+            drop(replaced);
+        }
+        look
+    }
+
+    /// The outcome, leaving `waker` under `key` if it is too early.
+    pub(super) fn poll_outcome(&self, key: &mut Option<u64>, waker: &Waker) -> Option<Result<()>> {
+        let mut state = self.lock();
+        let outcome = outcome_of(&state, self.done.load(Ordering::Acquire));
+        if outcome.is_none() {
+            let replaced = file(&mut state, key, waker);
+            drop(state);
+            drop(replaced);
+        }
+        outcome
+    }
+
+    /// Forgets the waker of a future that is dropped.
+    pub(super) fn forget_waker(&self, key: u64) {
+        let mut state = self.lock();
+        let position = state.wakers.iter().position(|(filed, _)| *filed == key);
+        let forgotten = position.map(|position| state.wakers.swap_remove(position));
+        drop(state);
+        drop(forgotten);
+    }
+
+    /// Blocks until the result can be moved out.
+    pub(super) fn take(&self) -> Result<T> {
+        if !self.done.load(Ordering::Acquire) {
+            // An error is repeated below, together with the result.
+            let _ = self.wait_deadline(None);
+        }
+        let mut state = self.lock();
+        loop {
+            match take_from(&mut state) {
+                Look::Ready(result) => return result,
+                Look::NotYet => {
+                    state = self
+                        .ended
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> AsyncWork for Shared<T> {
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire) || outcome_of(&self.lock(), false).is_some()
+    }
+
+    fn wait_deadline(&self, deadline: Option<Instant>) -> Result<Waited> {
+        loop {
+            let mut state = self.lock();
+            if let Some(outcome) = outcome_of(&state, self.done.load(Ordering::Acquire)) {
+                return outcome.map(|()| Waited::Done);
+            }
+            // A deadline in the past still gets one round of driving: a poll that makes progress.
+            if let Some(driver) = state.driver.clone() {
+                state.driving += 1;
+                drop(state);
+                let drove = driver.drive(&|| self.done.load(Ordering::Acquire), deadline);
+                state = self.lock();
+                state.driving -= 1;
+                if drove {
+                    let done = self.done.load(Ordering::Acquire);
+                    if !done && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Ok(Waited::TimedOut);
+                    }
+                    continue;
+                }
+            }
+            while outcome_of(&state, self.done.load(Ordering::Acquire)).is_none() {
+                let Some(deadline) = deadline else {
+                    state = self
+                        .ended
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                };
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok(Waited::TimedOut);
+                }
+                let wait = self.ended.wait_timeout(state, left);
+                state = wait.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    fn register_waker(&self, waker: &Waker) {
+        let mut state = self.lock();
+        if outcome_of(&state, self.done.load(Ordering::Acquire)).is_some() {
+            drop(state);
+            waker.wake_by_ref();
+        } else if !state.wakers.iter().any(|(_, filed)| filed.will_wake(waker)) {
+            state.wakers.push((SHARED_KEY, waker.clone()));
+        }
+    }
+
+    fn cancel(&self) -> bool {
+        let Some(on_cancel) = self.lock().on_cancel.take() else {
+            return false;
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(on_cancel)) {
+            tracing::error!(
+                panic = panic_text(panic.as_ref()),
+                "the cancel hook of an operation panicked; the operation goes on"
+            );
+        }
+        true
+    }
+
+    fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {
+        self.lock().next.clone()
+    }
+}
+
+impl<T> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let phase = match (&state.outcome, &state.slot) {
+            (None, _) => "pending",
+            (Some(Err(_)), _) => "failed",
+            (Some(Ok(())), Slot::Taken) => "taken",
+            (Some(Ok(())), _) => "done",
+        };
+        let mut out = f.debug_struct("Work");
+        out.field("phase", &phase);
+        if let Some(Err(error)) = &state.outcome {
+            out.field("error", error);
+        }
+        out.field("continuations", &state.continuations.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The outcome as seen by the calling thread: a continuation sees it while it runs, others once
+/// all continuations have run (`done`).
+fn outcome_of<T>(state: &State<T>, done: bool) -> Option<Result<()>> {
+    let mine = matches!(state.slot, Slot::Lent(thread) if thread == thread::current().id());
+    if done || mine {
+        state.outcome.clone()
+    } else {
+        None
+    }
+}
+
+fn take_from<T>(state: &mut State<T>) -> Look<T> {
+    match std::mem::replace(&mut state.slot, Slot::Taken) {
+        Slot::Here(result) => Look::Ready(result),
+        Slot::Taken => Look::Ready(Err(taken(state))),
+        Slot::Lent(thread) => {
+            state.slot = Slot::Lent(thread);
+            if thread == thread::current().id() {
+                Look::Ready(Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the result cannot be taken inside a continuation of the same operation; use \
+                     the reference that the continuation gets",
+                )))
+            } else {
+                Look::NotYet
+            }
+        }
+        Slot::Pending => {
+            state.slot = Slot::Pending;
+            Look::NotYet
+        }
+    }
+}
+
+/// Why a result that was moved out cannot be had: a failure repeats itself, a value does not.
+fn taken<T>(state: &State<T>) -> Error {
+    match &state.outcome {
+        Some(Err(error)) => error.clone(),
+        _ => Error::new(
+            ErrorKind::InvalidArgument,
+            "the result of this operation was already taken; it can be taken or awaited only \
+             once, while `wait` can be repeated",
+        ),
+    }
+}
+
+/// Files `waker` under `key`, in place of the one that was filed before.
+fn file<T>(state: &mut State<T>, key: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
+    if let Some(key) = *key
+        && let Some((_, filed)) = state.wakers.iter_mut().find(|(filed, _)| *filed == key)
+    {
+        if filed.will_wake(waker) {
+            return None;
+        }
+        return Some(std::mem::replace(filed, waker.clone()));
+    }
+    let fresh = *key.get_or_insert(state.next_waker_key);
+    state.next_waker_key = state.next_waker_key.max(fresh + 1);
+    state.wakers.push((fresh, waker.clone()));
+    None
+}
+
+/// The text of a caught panic.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "(no text)"
+    }
+}

@@ -1,0 +1,265 @@
+//! Operations that stay blocked: deadlines, mismatches that never meet, and circular waits.
+//!
+//! # Contract
+//!
+//! * An operation that stays blocked past its first sleep tells the ranks that it waits for what
+//!   it is, and repeats that while it waits. A rank that carried out another operation at the same
+//!   place of the same lane fails the communicator; the error names both.
+//! * A report carries the chain of ranks that wait for each other. A rank that is blocked itself
+//!   passes it on with its own place added; a report that comes back to the rank that started it
+//!   closes a circle (the edge-chasing algorithm of Chandy, Misra and Haas, 1983).
+//! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
+//!   has stood for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the circle. If
+//!   several threads use a communicator, another one may still send what is waited for: the circle
+//!   is then logged once as a warning, and the deadline decides.
+
+use std::time::{Duration, Instant};
+
+use comm_core::{Error, ErrorKind, Rank, Result, Signature};
+use serde::{Deserialize, Serialize};
+
+use crate::call::Active;
+use crate::communicator::Core;
+use crate::drive::{FIRST_SLEEP, LATER_SLEEP};
+use crate::edge::ends::mismatch;
+use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
+
+/// How long a circle must stand before it counts as a deadlock.
+const CIRCLE_MUST_STAND: Duration = Duration::from_millis(400);
+
+/// How long a rank that saw a step of an unknown operation waits for its peer's explanation.
+const EXPLANATION: Duration = Duration::from_millis(500);
+
+/// Longest chain of waiting ranks that is followed.
+const LONGEST_CHAIN: usize = 64;
+
+/// One rank's place in a chain of waiting ranks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Link {
+    rank: Rank,
+    lane: LaneKey,
+    signature: Signature,
+    /// How long it has been blocked, in milliseconds.
+    blocked_ms: u64,
+    single_threaded: bool,
+}
+
+/// What a blocked rank tells the ranks that it waits for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BlockedReport {
+    /// The chain, starting with the rank that started the report; the last link is the sender.
+    chain: Vec<Link>,
+}
+
+/// A step arrived here that another operation sent: "what were you doing there?"
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MismatchQuery {
+    pub(crate) lane: LaneKey,
+    pub(crate) signature: Signature,
+}
+
+impl Core {
+    /// Looks at deadline and peers of an operation that is blocked.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Timeout`] if its deadline has passed; [`ErrorKind::PeerDied`] if a rank that it
+    /// waits for has left.
+    pub(crate) fn watch(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        active: &mut Active,
+        now: Instant,
+    ) -> Result<()> {
+        active.first_look.get_or_insert(now);
+        let since = *active.blocked_since.get_or_insert(now);
+        if active.deadline().is_some_and(|deadline| deadline <= now) {
+            return Err(self.timeout_error(state, active, now - since));
+        }
+        let due = match active.reported {
+            None => now - since >= FIRST_SLEEP,
+            Some(reported) => now - reported >= LATER_SLEEP,
+        };
+        let Some(identity) = active.identity else {
+            return Ok(());
+        };
+        if !due {
+            return Ok(());
+        }
+        active.reported = Some(now);
+        let waits_for = self.waits_for(state, active);
+        let blocked = BlockedState {
+            signature: identity.signature,
+            waits_for,
+            since,
+        };
+        lane.set_blocked(Some(blocked.clone()));
+        self.pass_on(lane.key, &blocked, &BlockedReport { chain: Vec::new() })
+    }
+
+    /// Adds the own link and sends the report to everybody that is waited for.
+    fn pass_on(&self, lane: LaneKey, blocked: &BlockedState, report: &BlockedReport) -> Result<()> {
+        let mut chain = report.chain.clone();
+        chain.push(Link {
+            rank: self.rank,
+            lane,
+            signature: blocked.signature,
+            blocked_ms: blocked
+                .since
+                .elapsed()
+                .as_millis()
+                .try_into()
+                .unwrap_or(u64::MAX),
+            single_threaded: self.is_single_threaded(),
+        });
+        let report = BlockedReport { chain };
+        for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
+            let gone = |how: &'static str| {
+                let (rank, signature) = (self.rank, &blocked.signature);
+                Error::new(
+                    ErrorKind::PeerDied,
+                    format!("rank {rank} waits in {signature} for rank {peer}, which {how}"),
+                )
+            };
+            if self.has_left(*peer) {
+                return Err(gone("has left the communicator"));
+            }
+            self.tell_blocked(*peer, &report)
+                .map_err(|error| gone("cannot be reached any more").with_source(error))?;
+        }
+        Ok(())
+    }
+
+    /// A peer that waits for this rank tells what it is in.
+    pub(crate) fn on_blocked_report(&self, from: Rank, report: BlockedReport) {
+        let Some(last) = report.chain.last() else {
+            return;
+        };
+        if last.rank != from || report.chain.len() > LONGEST_CHAIN {
+            return;
+        }
+        let history = match last.lane {
+            LaneKey::Collective => self.lane(LaneKey::Collective).map(|lane| &lane.history),
+            // It waits for what this rank sends, or for this rank to take what it sent.
+            LaneKey::Recv(_) => self.lane(LaneKey::Send(from)).map(|lane| &lane.history),
+            LaneKey::Send(_) => self.lane(LaneKey::Recv(from)).map(|lane| &lane.history),
+        };
+        let own = history.and_then(|history| history.find(last.signature.sequence));
+        if let Some(own) = own.filter(|own| *own != last.signature) {
+            self.fail(mismatch(self.rank, &own, from, &last.signature));
+            return;
+        }
+        if report.chain[0].rank == self.rank {
+            self.on_circle(&report.chain);
+        } else if report.chain.iter().all(|link| link.rank != self.rank) {
+            for lane in self.lanes() {
+                if let Some(blocked) = lane.blocked() {
+                    // A peer that cannot be reached is noticed by the blocked operation itself.
+                    let _ = self.pass_on(lane.key, &blocked, &report);
+                }
+            }
+        }
+    }
+
+    /// A report came back: everybody in `chain` waits for the next one, the last for the first.
+    fn on_circle(&self, chain: &[Link]) {
+        let own = &chain[0];
+        let Some(blocked) = self.lane(own.lane).and_then(Lane::blocked) else {
+            return;
+        };
+        if blocked.signature != own.signature {
+            return;
+        }
+        let stands = CIRCLE_MUST_STAND.as_millis().try_into().unwrap_or(u64::MAX);
+        if chain.iter().any(|link| link.blocked_ms < stands) {
+            return;
+        }
+        let places: Vec<_> = chain
+            .iter()
+            .map(|link| {
+                format!(
+                    "rank {} is in {} ({})",
+                    link.rank, link.signature, link.lane
+                )
+            })
+            .collect();
+        let text = format!(
+            "ranks wait for each other in a circle: {}; each waits for the next one and the last \
+             for the first",
+            places.join(", ")
+        );
+        if chain.iter().all(|link| link.single_threaded) {
+            self.fail(Error::new(ErrorKind::Mismatch, text));
+        } else {
+            self.warn_of_circle(text);
+        }
+    }
+
+    /// A peer got a step of mine while it was in another operation.
+    pub(crate) fn on_mismatch_query(&self, from: Rank, query: &MismatchQuery) {
+        let lane = match query.lane {
+            LaneKey::Recv(_) => LaneKey::Send(from),
+            LaneKey::Send(_) => LaneKey::Recv(from),
+            LaneKey::Collective => LaneKey::Collective,
+        };
+        let own = self.lane(lane).and_then(|lane| {
+            lane.history
+                .find(query.signature.sequence)
+                .or_else(|| lane.history.last())
+        });
+        if let Some(own) = own {
+            self.fail(mismatch(self.rank, &own, from, &query.signature));
+        }
+    }
+
+    /// Fails the communicator because of an error in an operation; what the user gets to see.
+    #[cold]
+    pub(crate) fn fail_operation(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        active: &Active,
+        error: Error,
+    ) -> Error {
+        lane.set_blocked(None);
+        if let Some(cause) = self.abort.cause() {
+            return cause.clone();
+        }
+        let unknown = state
+            .ends
+            .recv
+            .iter()
+            .find(|end| end.mismatched)
+            .map(|end| end.peer);
+        if let (Some(peer), Some(identity)) = (unknown, active.identity) {
+            let query = MismatchQuery {
+                lane: lane.key,
+                signature: identity.signature,
+            };
+            if self.ask_mismatch(peer, &query).is_ok() && self.wait_for_failure(EXPLANATION) {
+                return self.abort.error();
+            }
+        }
+        let error = match active.identity {
+            Some(identity) if error.kind() != ErrorKind::Mismatch => error
+                .with("rank", self.rank)
+                .with("operation", identity.signature),
+            _ => error,
+        };
+        self.fail(error);
+        self.abort.error()
+    }
+
+    /// Waits until the communicator failed; whether it has.
+    fn wait_for_failure(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.abort.cause().is_none() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}

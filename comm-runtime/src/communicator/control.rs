@@ -1,0 +1,207 @@
+//! What the communicator says and hears over the control plane.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use comm_core::{Error, ErrorKind, Rank, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Core;
+use crate::blocked::{BlockedReport, MismatchQuery};
+use crate::control::{ControlHandler, Failure, Message};
+use crate::edge::connect::ConnectMessage;
+
+/// Connecting an edge ([`ConnectMessage`]).
+const CONNECT: u16 = 1;
+/// A blocked operation tells whom it waits for ([`BlockedReport`]).
+const BLOCKED: u16 = 2;
+/// A step of an unknown operation arrived ([`MismatchQuery`]).
+const MISMATCH: u16 = 3;
+
+/// How long leaving waits for the goodbyes to be written.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Hands what comes over the control plane to the core, once there is one.
+#[derive(Debug, Default)]
+pub(super) struct Handler {
+    core: OnceLock<Weak<Core>>,
+    early: Mutex<Early>,
+}
+
+/// What came before the core was there.
+#[derive(Debug, Default)]
+struct Early {
+    messages: Vec<(Rank, Message)>,
+    failure: Option<Error>,
+    left: Vec<Rank>,
+}
+
+impl Handler {
+    /// Hands over everything that came so far and from now on.
+    pub(super) fn attach(&self, core: &Arc<Core>) {
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.core.set(Arc::downgrade(core));
+        for rank in early.left.drain(..) {
+            core.on_leave(rank);
+        }
+        if let Some(failure) = early.failure.take() {
+            core.abort.fail(failure);
+        }
+        for (from, message) in early.messages.drain(..) {
+            core.on_message(from, message);
+        }
+    }
+
+    /// Calls `now` with the core, or `keep` with what is kept for it.
+    fn with_core(&self, now: impl FnOnce(&Core), keep: impl FnOnce(&mut Early)) {
+        // The lock orders this after or before `attach`.
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.core.get() {
+            None => keep(&mut early),
+            Some(core) => {
+                drop(early);
+                if let Some(core) = core.upgrade() {
+                    now(&core);
+                }
+            }
+        }
+    }
+}
+
+impl ControlHandler for Handler {
+    fn on_message(&self, from: Rank, message: Message) {
+        if self.core.get().is_none() {
+            let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.core.get().is_none() {
+                early.messages.push((from, message));
+                return;
+            }
+        }
+        if let Some(core) = self.core.get().and_then(Weak::upgrade) {
+            core.on_message(from, message);
+        }
+    }
+
+    fn on_failure(&self, failure: &Error) {
+        self.with_core(
+            |core| core.on_failure(failure.clone()),
+            |early| early.failure = Some(failure.clone()),
+        );
+    }
+
+    fn on_leave(&self, rank: Rank) {
+        self.with_core(|core| core.on_leave(rank), |early| early.left.push(rank));
+    }
+}
+
+impl Core {
+    fn on_message(&self, from: Rank, message: Message) {
+        let result = match message.kind {
+            CONNECT => decode(&message.payload).map(|connect| {
+                if let Some(error) = &message.fds_error {
+                    // The attempt misses its descriptors and fails by itself.
+                    tracing::warn!(from, %error, "file descriptors did not arrive");
+                }
+                self.on_connect_message(from, connect, message.fds);
+            }),
+            BLOCKED => decode(&message.payload).map(|report| self.on_blocked_report(from, report)),
+            MISMATCH => decode(&message.payload).map(|query| self.on_mismatch_query(from, &query)),
+            other => Err(
+                Error::new(ErrorKind::Protocol, "unknown kind of control message")
+                    .with("kind", other),
+            ),
+        };
+        if let Err(error) = result {
+            tracing::warn!(rank = self.rank, from, %error, "control message dropped");
+        }
+    }
+
+    fn on_failure(&self, failure: Error) {
+        if self.abort.fail(failure) {
+            self.wake_lanes();
+        }
+    }
+
+    fn on_leave(&self, rank: Rank) {
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(rank);
+        self.wake_lanes();
+    }
+
+    fn wake_lanes(&self) {
+        for lane in self.lanes() {
+            lane.wake(self.process.doorbells());
+        }
+    }
+
+    /// Whether this rank has said goodbye.
+    pub(crate) fn has_left(&self, rank: Rank) -> bool {
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&rank)
+    }
+
+    pub(crate) fn tell_connect(
+        &self,
+        peer: Rank,
+        message: &ConnectMessage,
+        fds: Vec<OwnedFd>,
+    ) -> Result<()> {
+        self.control
+            .send(peer, Message::new(CONNECT, encode(message)?).with_fds(fds))
+    }
+
+    pub(crate) fn tell_blocked(&self, peer: Rank, report: &BlockedReport) -> Result<()> {
+        self.control
+            .send(peer, Message::new(BLOCKED, encode(report)?))
+    }
+
+    pub(crate) fn ask_mismatch(&self, peer: Rank, query: &MismatchQuery) -> Result<()> {
+        self.control
+            .send(peer, Message::new(MISMATCH, encode(query)?))
+    }
+
+    pub(super) fn tell_failure(&self, error: &Error) {
+        // Context is part of what the other ranks have to know.
+        let context: Vec<_> = error
+            .context()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let message = if context.is_empty() {
+            error.message().to_owned()
+        } else {
+            format!("{} ({})", error.message(), context.join(", "))
+        };
+        self.control.fail(Failure {
+            origin: self.rank,
+            failed: None,
+            kind: error.kind(),
+            message,
+        });
+    }
+
+    pub(super) fn leave_plane(&self) {
+        self.control.leave(GOODBYE);
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Bytes> {
+    postcard::to_allocvec(value)
+        .map(Bytes::from)
+        .map_err(|error| {
+            Error::new(ErrorKind::Internal, "a control message cannot be encoded")
+                .with_source(error)
+        })
+}
+
+fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
+    postcard::from_bytes(payload).map_err(|error| {
+        Error::new(ErrorKind::Protocol, "a control message cannot be decoded").with_source(error)
+    })
+}

@@ -1,0 +1,104 @@
+//! What a communicator is made of, in words.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use comm_core::{PeerInfo, Rank};
+
+use super::Communicator;
+use crate::edge::connect::ConnectedEdge;
+use crate::settings::Setting;
+use crate::wait::WaitPolicy;
+
+/// Names of transports in the order in which they are tried, each with what keeps it from being
+/// used, if anything does.
+pub type TransportTable = Vec<(String, Option<String>)>;
+
+/// The effective configuration and the connections of one rank.
+///
+/// A snapshot: edges that connect later are missing. `Display` prints all of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The rank that explains itself.
+    pub rank: Rank,
+    /// All ranks.
+    pub peers: Vec<PeerInfo>,
+    /// Registered transports in the order in which they are tried, with what keeps this rank from
+    /// using them.
+    pub transports: TransportTable,
+    /// Edges connected so far.
+    pub edges: Vec<ConnectedEdge>,
+    /// Every effective value and its source.
+    pub settings: Vec<Setting>,
+    /// How this rank waits.
+    pub wait: WaitPolicy,
+}
+
+impl Communicator {
+    /// Tells what this rank is connected to, how, and with which settings.
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        let core = &self.core;
+        Explanation {
+            rank: core.rank,
+            peers: core.peers.clone(),
+            transports: core.transport_table.clone(),
+            edges: core.connector.connected(),
+            settings: core.settings.clone(),
+            wait: core.policy,
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "rank {} of {}", self.rank, self.peers.len())?;
+        let mut hosts: BTreeMap<_, Vec<&PeerInfo>> = BTreeMap::new();
+        for peer in &self.peers {
+            hosts
+                .entry((peer.host, peer.host_name.as_str()))
+                .or_default()
+                .push(peer);
+        }
+        for ((_, name), peers) in hosts {
+            let ranks: Vec<_> = peers
+                .iter()
+                .map(|peer| format!("{} (pid {})", peer.rank, peer.pid))
+                .collect();
+            writeln!(
+                f,
+                "host {name}: {} CPU(s), ranks {}",
+                peers[0].cpus,
+                ranks.join(", ")
+            )?;
+        }
+        for (name, unavailable) in &self.transports {
+            match unavailable {
+                None => writeln!(f, "transport {name}: available")?,
+                Some(reason) => writeln!(f, "transport {name}: unavailable, {reason}")?,
+            }
+        }
+        for edge in &self.edges {
+            let direction = if edge.sends { "to" } else { "from" };
+            write!(
+                f,
+                "edge {direction} {} ({:?}, channel {}): {}",
+                edge.peer, edge.index, edge.channel, edge.transport
+            )?;
+            for (name, reason) in &edge.passed_over {
+                write!(f, "; not {name}: {reason}")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(
+            f,
+            "waits: {} spins, {} yields, then sleeps",
+            self.wait.spins, self.wait.yields
+        )?;
+        for setting in &self.settings {
+            writeln!(f, "{}={} ({})", setting.name, setting.value, setting.source)?;
+        }
+        Ok(())
+    }
+}

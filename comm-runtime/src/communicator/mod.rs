@@ -1,0 +1,347 @@
+//! The communicator: a set of ranks that move and reduce data together.
+//!
+//! # Contract
+//!
+//! * `&self` everywhere and thread-safe. Collectives run in submission order; messages have one
+//!   queue per peer and direction, independent of collectives and of each other. Calling the same
+//!   collectives in the same order on all ranks is the caller's duty; a breach is reported.
+//! * Blocking calls borrow slices and return when the buffers are the caller's again. Asynchronous
+//!   calls own their tensors and give them back through [`Work`](comm_core::Work).
+//! * `send` completes when its buffer is reusable, which does not mean that the message was
+//!   received.
+//! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
+//!   flight return its cause, later ones [`ErrorKind::Poisoned`] with the cause. Nothing hangs.
+//! * Dropping the last handle leaves in order: peers that still wait for this rank get an error.
+//!   Dropped during a panic, it counts as the death of the rank.
+//! * After a fork the child's copy of a communicator returns an error.
+
+mod collectives;
+mod control;
+mod explain;
+mod init;
+mod messages;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
+
+pub use explain::{Explanation, TransportTable};
+pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
+
+use crate::abort::AbortState;
+use crate::call::{Active, Call};
+use crate::control::{ControlPlane, Process};
+use crate::drive::LaneDriver;
+use crate::edge::connect::Connector;
+use crate::fork::ForkGuard;
+use crate::lane::{Lane, LaneKey, Queued};
+use crate::plan::Planner;
+use crate::settings::Setting;
+use crate::wait::WaitPolicy;
+use crate::worker::WorkerPool;
+
+/// A set of ranks that move and reduce data together; see the [module documentation](self).
+///
+/// Clones are handles of the same communicator.
+#[derive(Clone, Debug)]
+pub struct Communicator {
+    core: Arc<Core>,
+    /// Leaves when the last handle is dropped; the core itself may live on in workers.
+    _leave: Arc<LeaveOnDrop>,
+}
+
+/// What all handles, the control thread and the workers share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) rank: Rank,
+    pub(crate) peers: Vec<PeerInfo>,
+    pub(crate) abort: AbortState,
+    pub(crate) policy: WaitPolicy,
+    pub(crate) planner: Planner,
+    pub(crate) process: Arc<Process>,
+    pub(crate) control: Arc<ControlPlane>,
+    pub(crate) transports: Vec<Arc<dyn Transport>>,
+    pub(crate) connector: Connector,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) operation_timeout: Option<Duration>,
+    workers: Arc<WorkerPool>,
+    collective: Lane,
+    send: Box<[OnceLock<Lane>]>,
+    recv: Box<[OnceLock<Lane>]>,
+    users: Users,
+    /// Circles that were warned of already.
+    warned: Mutex<HashSet<String>>,
+    /// Ranks that have said goodbye.
+    left: Mutex<HashSet<Rank>>,
+    settings: Vec<Setting>,
+    transport_table: TransportTable,
+    fork: ForkGuard,
+    this: OnceLock<Weak<Self>>,
+}
+
+/// Which threads have called into the communicator.
+#[derive(Debug, Default)]
+struct Users {
+    first: AtomicU64,
+    several: AtomicBool,
+}
+
+impl Users {
+    /// A number that differs between threads: the address of a thread-local.
+    fn current() -> u64 {
+        thread_local! {
+            static PLACE: u8 = const { 0 };
+        }
+        PLACE.with(|place| std::ptr::from_ref(place).addr() as u64)
+    }
+
+    #[inline]
+    fn note(&self) {
+        let current = Self::current();
+        if self.first.load(Ordering::Relaxed) != current {
+            self.note_other(current);
+        }
+    }
+
+    #[cold]
+    fn note_other(&self, current: u64) {
+        if self
+            .first
+            .compare_exchange(0, current, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            self.several.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn world_size(&self) -> u32 {
+        u32::try_from(self.peers.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn this(&self) -> Option<Arc<Self>> {
+        self.this.get().and_then(Weak::upgrade)
+    }
+
+    /// The lane of this key; lanes of messages come to life when they are first asked for.
+    #[inline]
+    pub(crate) fn lane(&self, key: LaneKey) -> Option<&Lane> {
+        match key {
+            LaneKey::Collective => Some(&self.collective),
+            LaneKey::Send(peer) => {
+                Some(self.send.get(peer as usize)?.get_or_init(|| Lane::new(key)))
+            }
+            LaneKey::Recv(peer) => {
+                Some(self.recv.get(peer as usize)?.get_or_init(|| Lane::new(key)))
+            }
+        }
+    }
+
+    /// All lanes that have come to life.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        let messages = self.send.iter().chain(&self.recv).filter_map(OnceLock::get);
+        std::iter::once(&self.collective).chain(messages)
+    }
+
+    /// Has a worker drive what is queued on a lane.
+    pub(crate) fn kick_worker(&self, key: LaneKey) {
+        let Some(core) = self.this() else { return };
+        if let Err(error) = self.workers.kick(core, key) {
+            self.fail(error);
+        }
+    }
+
+    /// Runs a call on the calling thread: at once on an idle lane, else behind what is queued.
+    #[inline]
+    pub(crate) fn run_blocking(&self, key: LaneKey, call: Call) -> Result<()> {
+        self.users.note();
+        let lane = self
+            .lane(key)
+            .ok_or_else(|| no_such_rank(key, self.world_size()))?;
+        let active = Active::new(call, self.operation_timeout);
+        match lane.try_acquire_idle() {
+            Some(driving) => {
+                self.check_usable()?;
+                self.run(lane, driving, active)
+            }
+            None => self.run_queued(lane, active),
+        }
+    }
+
+    #[cold]
+    fn run_queued(&self, lane: &Lane, active: Active) -> Result<()> {
+        // The borrowed buffers stay valid: `wait` returns when the operation is complete.
+        let (work, completer) = comm_core::Work::channel();
+        self.submit(lane, active, move |result| completer.complete(result))?;
+        let driver = self.this().map(|core| LaneDriver {
+            core,
+            key: lane.key,
+        });
+        while !work.is_done() {
+            let mut drove = false;
+            if let Some(driver) = &driver {
+                drove = comm_core::Drive::drive(driver, &|| work.is_done(), None);
+            }
+            if !drove {
+                // Whoever drives completes it; this thread only looks again.
+                let _ = work.wait_timeout(Duration::from_millis(10))?;
+            }
+        }
+        work.wait()
+    }
+
+    /// Queues a call; `complete` is called exactly once, by whoever drives it to its end.
+    pub(crate) fn submit(
+        &self,
+        lane: &Lane,
+        active: Active,
+        complete: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> Result<()> {
+        self.users.note();
+        self.check_usable()?;
+        lane.submit(Queued {
+            active,
+            complete: Box::new(complete),
+        });
+        self.kick_worker(lane.key);
+        Ok(())
+    }
+
+    /// Whether the inlined paths may be taken.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.abort.check().is_ok() && !self.fork.in_child()
+    }
+
+    /// Whether new operations may start.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Poisoned`] after the first failure; [`ErrorKind::InvalidArgument`] in a forked
+    /// child, which shares the parent's memory but none of its threads.
+    #[inline]
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.fork.in_child() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the communicator belongs to the parent of this forked process; make a new one",
+            ));
+        }
+        if self.abort.check().is_err() {
+            return Err(self.abort.poisoned());
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn note_user(&self) {
+        self.users.note();
+    }
+
+    /// Records the first failure, wakes everybody, tells all ranks.
+    pub(crate) fn fail(&self, error: Error) {
+        if self.abort.fail(error.clone()) {
+            tracing::error!(rank = self.rank, %error, "communicator failed");
+            for lane in self.lanes() {
+                lane.wake(self.process.doorbells());
+                if let Some(last) = lane.history.last() {
+                    tracing::info!(rank = self.rank, lane = %lane.key, %last, "last operation");
+                }
+            }
+            self.tell_failure(&error);
+        }
+    }
+
+    pub(crate) fn is_single_threaded(&self) -> bool {
+        !self.users.several.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn warn_of_circle(&self, text: String) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.insert(text.clone()) {
+            tracing::warn!(
+                rank = self.rank,
+                "{text}; it may resolve if another thread helps"
+            );
+        }
+    }
+}
+
+#[cold]
+fn no_such_rank(key: LaneKey, world_size: u32) -> Error {
+    let (LaneKey::Send(peer) | LaneKey::Recv(peer)) = key else {
+        return Error::new(ErrorKind::Internal, "the collective lane is missing");
+    };
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "there is no such rank; ranks go from 0 to the world size (exclusive)",
+    )
+    .with("rank", peer)
+    .with("world_size", world_size)
+}
+
+#[derive(Debug)]
+struct LeaveOnDrop {
+    core: Arc<Core>,
+}
+
+impl Drop for LeaveOnDrop {
+    fn drop(&mut self) {
+        if self.core.fork.in_child() {
+            return;
+        }
+        if std::thread::panicking() {
+            self.core.fail(Error::new(
+                ErrorKind::PeerDied,
+                format!(
+                    "rank {} panicked and dropped its communicator",
+                    self.core.rank
+                ),
+            ));
+        }
+        self.core.leave_plane();
+    }
+}
+
+impl Communicator {
+    /// This process's or thread's number in the communicator.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.core.rank
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.core.world_size()
+    }
+
+    /// What is known about every rank, in rank order.
+    #[must_use]
+    pub fn peers(&self) -> &[PeerInfo] {
+        &self.core.peers
+    }
+
+    /// The failure that ended the communicator, if there was one.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.core.abort.cause().cloned()
+    }
+
+    /// Ends the communicator on all ranks: operations in flight return [`ErrorKind::Aborted`].
+    ///
+    /// Callable from any thread, at any time, more than once; returns at once.
+    pub fn abort(&self) {
+        let text = format!("rank {} called abort()", self.core.rank);
+        self.core.fail(Error::new(ErrorKind::Aborted, text));
+    }
+}
+
+const _: () = {
+    const fn assert_send_sync<T: Send + Sync>() {}
+    assert_send_sync::<Communicator>();
+};

@@ -1,0 +1,332 @@
+//! Driving: taking operations of a lane forward, waiting for peers in between.
+//!
+//! Three callers drive: a blocking call (its own operation on an idle lane), a waiting handle
+//! (whatever is queued before the operation it waits for), and a worker thread (lanes for which
+//! nobody waits). All of them use [`Core::step`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comm_core::doorbell::Doorbell;
+use comm_core::{Armed, Drive, Error, ErrorKind, Result};
+
+use crate::call::{Active, Call};
+use crate::communicator::Core;
+use crate::edge::ends::Identity;
+use crate::lane::{Driving, Lane, LaneKey, LaneState};
+use crate::operation::{BlockedOn, Progress};
+use crate::wait::{Pause, Wait, until, with_doorbell};
+
+/// Bytes that one call of `advance` moves at most before the deadline and aborts are looked at.
+const BUDGET_BYTES: usize = 4 << 20;
+
+/// Length of the first sleep; an operation that is still blocked after it reports to its peers.
+pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);
+
+/// Length of later sleeps, and with that the interval between reports.
+pub(crate) const LATER_SLEEP: Duration = Duration::from_millis(100);
+
+/// What is queued on a lane after an attempt to drive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Nothing.
+    Empty,
+    /// Something that moved, or was completed, a moment ago.
+    Moved,
+    /// Something that waits for peers.
+    Blocked,
+}
+
+impl Core {
+    /// Carries an operation through on the calling thread, which has the driver's role.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the communicator. An error after the operation began fails it everywhere.
+    pub(crate) fn run(
+        &self,
+        lane: &Lane,
+        mut driving: Driving<'_>,
+        mut active: Active,
+    ) -> Result<()> {
+        let result = self.run_active(lane, &mut driving, &mut active);
+        self.leave(lane, driving);
+        result
+    }
+
+    fn run_active(&self, lane: &Lane, state: &mut LaneState, active: &mut Active) -> Result<()> {
+        let mut wait = Wait::new(self.policy);
+        loop {
+            match self.step(lane, state, active)? {
+                Progress::Done => return Ok(()),
+                Progress::Moved => wait.moved(),
+                Progress::Blocked => {
+                    if wait.pause() == Pause::Sleep {
+                        self.sleep(lane, state, active, None)
+                            .map_err(|error| self.fail_operation(lane, state, active, error))?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the driver's role up; somebody else drives what is queued.
+    pub(crate) fn leave(&self, lane: &Lane, driving: Driving<'_>) {
+        drop(driving);
+        if lane.has_queued() {
+            self.kick_worker(lane.key);
+        }
+    }
+
+    /// Drives the queue of a lane once.
+    pub(crate) fn drive_queue(&self, lane: &Lane, driving: &mut Driving<'_>) -> Queue {
+        if driving.current().is_none() {
+            return Queue::Empty;
+        }
+        // Out of the state while it is driven, so that both can be borrowed.
+        let Some(mut queued) = driving.current.take() else {
+            return Queue::Empty;
+        };
+        let result = match self.step(lane, driving, &mut queued.active) {
+            Ok(Progress::Done) => Ok(()),
+            Err(error) => Err(error),
+            Ok(progress) => {
+                driving.current = Some(queued);
+                let blocked = progress == Progress::Blocked;
+                return if blocked {
+                    Queue::Blocked
+                } else {
+                    Queue::Moved
+                };
+            }
+        };
+        (queued.complete)(result);
+        Queue::Moved
+    }
+
+    /// Takes one operation as far as it goes without blocking.
+    fn step(&self, lane: &Lane, state: &mut LaneState, active: &mut Active) -> Result<Progress> {
+        self.abort.check()?;
+        let result = self.step_unchecked(lane, state, active);
+        match result {
+            Ok(Progress::Blocked) | Err(_) => {}
+            Ok(Progress::Done | Progress::Moved) => {
+                if active.blocked_since.take().is_some() {
+                    lane.set_blocked(None);
+                }
+            }
+        }
+        result.map_err(|error| self.fail_operation(lane, state, active, error))
+    }
+
+    #[inline]
+    fn step_unchecked(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        active: &mut Active,
+    ) -> Result<Progress> {
+        if active.operation.is_none() {
+            let identity = match active.identity {
+                Some(identity) => identity,
+                None => {
+                    let identity = Identity::new(active.signature(state.next_sequence));
+                    state.next_sequence += 1;
+                    lane.history.record(&identity.signature);
+                    active.identity = Some(identity);
+                    identity
+                }
+            };
+            if !self.ensure_edges(lane, state, &active.call)? {
+                return Ok(Progress::Blocked);
+            }
+            let step_bytes = self.planner.config().step_bytes;
+            active.operation = Some(active.operation(identity, step_bytes));
+        }
+        match &mut active.operation {
+            Some(operation) => operation.advance(&mut state.ends, BUDGET_BYTES),
+            None => Ok(Progress::Blocked),
+        }
+    }
+
+    /// Sleeps until an edge of the operation moves, mail comes, the communicator fails, `limit`
+    /// passes, or the sleep is over. Reports an operation that stays blocked.
+    pub(crate) fn sleep(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        active: &mut Active,
+        limit: Option<Instant>,
+    ) -> Result<()> {
+        let now = Instant::now();
+        let first = active.blocked_since.is_none();
+        self.watch(lane, state, active, now)?;
+        let deadline = match (active.deadline(), limit) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let nap = if first { FIRST_SLEEP } else { LATER_SLEEP };
+        let Some(timeout) = until(deadline, nap) else {
+            return Ok(());
+        };
+        with_doorbell(self.process.doorbells(), |doorbell| {
+            let ticket = doorbell.ticket();
+            let _sleeper = self.abort.sleeper(doorbell);
+            self.abort.check()?;
+            if self.arm(lane, state, active, doorbell)? {
+                doorbell.wait(ticket, Some(timeout));
+            }
+            self.disarm(lane, state, active);
+            Ok(())
+        })
+    }
+
+    /// Arms everything that the operation waits for; whether the thread may sleep.
+    pub(crate) fn arm(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        active: &Active,
+        doorbell: &Doorbell,
+    ) -> Result<bool> {
+        if lane.arm(doorbell) && active.operation.is_none() {
+            return Ok(false);
+        }
+        let mut ready = false;
+        let mut failure = None;
+        if let Some(operation) = &active.operation {
+            operation.blocked_on(&mut |on| {
+                let armed = match on {
+                    BlockedOn::Credit(index) => state.ends.send[index].arm(doorbell),
+                    BlockedOn::Step(index) => state.ends.recv[index].arm(doorbell),
+                };
+                match armed {
+                    Ok(Armed::Ready) => ready = true,
+                    Ok(Armed::WillRing) => {}
+                    Err(error) => failure = Some(error),
+                }
+            });
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(!ready),
+        }
+    }
+
+    /// Takes back what [`Core::arm`] asked for.
+    pub(crate) fn disarm(&self, lane: &Lane, state: &mut LaneState, active: &Active) {
+        lane.disarm();
+        if let Some(operation) = &active.operation {
+            operation.blocked_on(&mut |on| match on {
+                BlockedOn::Credit(index) => state.ends.send[index].disarm(),
+                BlockedOn::Step(index) => state.ends.recv[index].disarm(),
+            });
+        }
+    }
+
+    #[cold]
+    pub(crate) fn timeout_error(
+        &self,
+        state: &LaneState,
+        active: &Active,
+        waited: Duration,
+    ) -> Error {
+        let waits_for = self.waits_for(state, active);
+        let what = active
+            .identity
+            .map_or_else(String::new, |identity| identity.signature.to_string());
+        Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "rank {} waited {:.1} s in {what} for rank(s) {waits_for:?} and gave up; \
+                 see whether they are stuck elsewhere, or raise the operation timeout",
+                self.rank,
+                waited.as_secs_f64()
+            ),
+        )
+    }
+
+    /// The ranks without which the operation cannot go on.
+    pub(crate) fn waits_for(&self, state: &LaneState, active: &Active) -> Vec<u32> {
+        let mut ranks = Vec::new();
+        match (&active.operation, &active.call) {
+            (Some(operation), _) => operation.blocked_on(&mut |on| {
+                ranks.push(match on {
+                    BlockedOn::Credit(index) => state.ends.send[index].peer,
+                    BlockedOn::Step(index) => state.ends.recv[index].peer,
+                });
+            }),
+            (None, Call::Message(message)) => ranks.push(message.peer),
+            (None, Call::Collective { plan, .. }) => {
+                for peer in plan.sends_to.iter().chain(&plan.receives_from) {
+                    let connected = state.ends.send_to(*peer, 0).is_some()
+                        || state.ends.recv_from(*peer, 0).is_some();
+                    if !connected {
+                        ranks.push(*peer);
+                    }
+                }
+            }
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+}
+
+/// Lets a waiting handle drive the lane of its operation.
+#[derive(Debug)]
+pub(crate) struct LaneDriver {
+    pub(crate) core: Arc<Core>,
+    pub(crate) key: LaneKey,
+}
+
+impl Drive for LaneDriver {
+    fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
+        let Some(lane) = self.core.lane(self.key) else {
+            return false;
+        };
+        let Some(mut driving) = lane.try_acquire() else {
+            return false;
+        };
+        let mut wait = Wait::new(self.core.policy);
+        let mut drove = false;
+        while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            match self.core.drive_queue(lane, &mut driving) {
+                Queue::Empty => break,
+                Queue::Moved => {
+                    drove = true;
+                    wait.moved();
+                }
+                Queue::Blocked => {
+                    drove = true;
+                    if wait.pause() == Pause::Sleep {
+                        self.core.sleep_queue(lane, &mut driving, deadline);
+                    }
+                }
+            }
+        }
+        self.core.leave(lane, driving);
+        drove
+    }
+}
+
+impl Core {
+    /// Sleeps for the queued operation under way; its failure completes it at the next step.
+    pub(crate) fn sleep_queue(
+        &self,
+        lane: &Lane,
+        driving: &mut Driving<'_>,
+        limit: Option<Instant>,
+    ) {
+        let Some(mut queued) = driving.current.take() else {
+            return;
+        };
+        match self.sleep(lane, driving, &mut queued.active, limit) {
+            Ok(()) => driving.current = Some(queued),
+            Err(error) => {
+                let error = self.fail_operation(lane, driving, &queued.active, error);
+                (queued.complete)(Err(error));
+            }
+        }
+    }
+}

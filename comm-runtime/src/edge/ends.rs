@@ -1,0 +1,303 @@
+//! Sending and receiving ends as the operations see them.
+//!
+//! # Contract
+//!
+//! * A step carries the identity (hash and packed signature) of the operation that sends it; the
+//!   receiving operation names its own identity and gets the payload only if they agree.
+//! * The pointer that [`RecvEnd::try_take`] returns is valid until [`RecvEnd::consume`]. It may
+//!   point into memory that another process writes, so it is only read through raw pointers.
+
+use comm_core::doorbell::Doorbell;
+use comm_core::fifo::{Arrived, FifoReceiver, FifoSender, SMALL_BYTES};
+use comm_core::{
+    Armed, ConnInfo, Error, ErrorKind, MessageRecv, MessageSend, PackedSignature, Rank, Result,
+    Signature, SlotWrite, StepHeader,
+};
+
+/// The identity of an operation on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) signature: Signature,
+    pub(crate) hash: u32,
+    packed: PackedSignature,
+}
+
+impl Identity {
+    #[inline]
+    pub(crate) const fn new(signature: Signature) -> Self {
+        Self {
+            signature,
+            hash: signature.hash(),
+            packed: signature.pack(),
+        }
+    }
+}
+
+/// The sending end of a connected edge.
+#[derive(Debug)]
+pub(crate) struct SendEnd {
+    pub(crate) peer: Rank,
+    kind: SendKind,
+}
+
+#[derive(Debug)]
+enum SendKind {
+    Memory(FifoSender),
+    Message(Box<dyn MessageSend>),
+}
+
+/// Where the payload of the next step is to be written.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// Into a buffer of the caller's of at most [`SMALL_BYTES`], for [`SendEnd::publish_small`].
+    Small,
+    /// Into the slot, for [`SendEnd::publish`].
+    Slot(SlotWrite),
+}
+
+impl SendEnd {
+    pub(crate) fn new(peer: Rank, transport: &str, conn: ConnInfo) -> Result<Self> {
+        let kind = match conn {
+            ConnInfo::MemorySend(fifo) => SendKind::Memory(fifo),
+            ConnInfo::MessageSend(message) => SendKind::Message(message),
+            other => return Err(wrong_end(transport, "sending", &other)),
+        };
+        Ok(Self { peer, kind })
+    }
+
+    /// The FIFO, if the edge is one; for the inlined path of small messages.
+    #[inline]
+    pub(crate) const fn fifo(&mut self) -> Option<&mut FifoSender> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => Some(fifo),
+            SendKind::Message(_) => None,
+        }
+    }
+
+    /// A place for the next step of `bytes`, or `None` if there is no credit now.
+    #[inline]
+    pub(crate) fn try_reserve(&mut self, bytes: usize) -> Result<Option<Outgoing>> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => Ok(fifo.try_slot()?.map(|slot| {
+                if bytes <= SMALL_BYTES {
+                    Outgoing::Small
+                } else {
+                    Outgoing::Slot(slot)
+                }
+            })),
+            SendKind::Message(message) => {
+                if let Some(slot) = message.try_slot()? {
+                    return Ok(Some(Outgoing::Slot(slot)));
+                }
+                message.progress()?;
+                Ok(message.try_slot()?.map(Outgoing::Slot))
+            }
+        }
+    }
+
+    /// Publishes a small step for which [`SendEnd::try_reserve`] said [`Outgoing::Small`].
+    #[inline]
+    pub(crate) fn publish_small(&mut self, data: &[u8], identity: &Identity) -> Result<()> {
+        let published = match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.try_send_small(data, identity.hash)?,
+            SendKind::Message(_) => false,
+        };
+        if published {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Internal,
+                "a reserved step had no credit",
+            ))
+        }
+    }
+
+    /// Publishes the slot that [`SendEnd::try_reserve`] handed out.
+    #[inline]
+    pub(crate) fn publish(&mut self, bytes: usize, identity: &Identity) -> Result<()> {
+        let header = StepHeader {
+            bytes,
+            signature_hash: identity.hash,
+            signature: identity.packed,
+        };
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.publish(header),
+            SendKind::Message(message) => message.publish(header),
+        }
+    }
+
+    pub(crate) fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.arm(doorbell),
+            SendKind::Message(message) => message.arm(doorbell),
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let SendKind::Memory(fifo) = &mut self.kind {
+            fifo.disarm();
+        }
+    }
+
+    /// Moves queued data of a message edge; nothing to do for memory.
+    pub(crate) fn progress(&mut self) -> Result<bool> {
+        match &mut self.kind {
+            SendKind::Memory(_) => Ok(false),
+            SendKind::Message(message) => message.progress(),
+        }
+    }
+}
+
+/// The receiving end of a connected edge.
+#[derive(Debug)]
+pub(crate) struct RecvEnd {
+    pub(crate) peer: Rank,
+    kind: RecvKind,
+    /// Private copy of a small step's payload.
+    small: Box<[u8; SMALL_BYTES]>,
+    own_rank: Rank,
+    /// Set when a step of an operation arrived whose signature is not known here.
+    pub(crate) mismatched: bool,
+}
+
+#[derive(Debug)]
+enum RecvKind {
+    Memory(FifoReceiver),
+    Message(Box<dyn MessageRecv>),
+}
+
+impl RecvEnd {
+    pub(crate) fn new(own_rank: Rank, peer: Rank, transport: &str, conn: ConnInfo) -> Result<Self> {
+        let kind = match conn {
+            ConnInfo::MemoryRecv(fifo) => RecvKind::Memory(fifo),
+            ConnInfo::MessageRecv(message) => RecvKind::Message(message),
+            other => return Err(wrong_end(transport, "receiving", &other)),
+        };
+        Ok(Self {
+            peer,
+            kind,
+            small: Box::new([0; SMALL_BYTES]),
+            own_rank,
+            mismatched: false,
+        })
+    }
+
+    /// The FIFO, if the edge is one; for the inlined path of small messages.
+    #[inline]
+    pub(crate) const fn fifo(&mut self) -> Option<&mut FifoReceiver> {
+        match &mut self.kind {
+            RecvKind::Memory(fifo) => Some(fifo),
+            RecvKind::Message(_) => None,
+        }
+    }
+
+    /// The payload of the next step if it has arrived; `bytes` is its expected length.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`] if another operation sent it.
+    #[inline]
+    pub(crate) fn try_take(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+    ) -> Result<Option<*const u8>> {
+        let step = match &mut self.kind {
+            RecvKind::Memory(fifo) => match fifo.try_step()? {
+                None => return Ok(None),
+                Some(Arrived::Small { signature_hash }) => {
+                    if signature_hash != identity.hash || bytes > SMALL_BYTES {
+                        self.mismatched = true;
+                        return Err(mismatch_with_unknown(
+                            self.own_rank,
+                            &identity.signature,
+                            self.peer,
+                        ));
+                    }
+                    fifo.read_small(&mut self.small[..bytes])?;
+                    return Ok(Some(self.small.as_ptr()));
+                }
+                Some(Arrived::Slot(step)) => step,
+            },
+            RecvKind::Message(message) => {
+                let step = match message.try_step()? {
+                    Some(step) => Some(step),
+                    None => {
+                        message.progress()?;
+                        message.try_step()?
+                    }
+                };
+                let Some(step) = step else { return Ok(None) };
+                step
+            }
+        };
+        if step.header.signature_hash != identity.hash || step.header.bytes != bytes {
+            return Err(self.mismatch(identity, step.header.signature));
+        }
+        Ok(Some(step.data.as_ptr().cast_const()))
+    }
+
+    #[cold]
+    fn mismatch(&self, identity: &Identity, theirs: PackedSignature) -> Error {
+        match Signature::unpack(theirs) {
+            Ok(theirs) => mismatch(self.own_rank, &identity.signature, self.peer, &theirs),
+            Err(error) => error.with("peer", self.peer),
+        }
+    }
+
+    /// Gives the step that [`RecvEnd::try_take`] returned back to the sender.
+    #[inline]
+    pub(crate) fn consume(&mut self) -> Result<()> {
+        match &mut self.kind {
+            RecvKind::Memory(fifo) => {
+                fifo.consume();
+                Ok(())
+            }
+            RecvKind::Message(message) => message.consume(),
+        }
+    }
+
+    pub(crate) fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            RecvKind::Memory(fifo) => fifo.arm(doorbell),
+            RecvKind::Message(message) => message.arm(doorbell),
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let RecvKind::Memory(fifo) = &mut self.kind {
+            fifo.disarm();
+        }
+    }
+}
+
+/// The error of two operations that do not belong together.
+#[cold]
+pub(crate) fn mismatch(rank: Rank, own: &Signature, peer: Rank, theirs: &Signature) -> Error {
+    Error::new(
+        ErrorKind::Mismatch,
+        format!(
+            "rank {rank} is in {own}, but rank {peer} is in {theirs}; \
+             all ranks must call the same operations with the same arguments in the same order"
+        ),
+    )
+}
+
+/// The error while the other side's operation is not known.
+#[cold]
+pub(crate) fn mismatch_with_unknown(rank: Rank, own: &Signature, peer: Rank) -> Error {
+    Error::new(
+        ErrorKind::Mismatch,
+        format!(
+            "rank {rank} is in {own}, but rank {peer} is in another operation; \
+             all ranks must call the same operations with the same arguments in the same order"
+        ),
+    )
+}
+
+fn wrong_end(transport: &str, wanted: &'static str, conn: &ConnInfo) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("transport {transport} returned {conn:?} for the {wanted} end of an edge"),
+    )
+}

@@ -1,0 +1,326 @@
+//! Lanes: where the order of operations is kept.
+//!
+//! # Contract
+//!
+//! * A communicator has one lane for collectives, and one per peer and direction for messages.
+//!   Operations of one lane run in the order in which they were submitted; lanes are independent.
+//! * At most one thread *drives* a lane at a time: whoever got the driver's role. The role is not
+//!   a lock: others can submit meanwhile. A sleeping worker gives it up, so a waiter can take over.
+//! * A blocking call that finds its lane idle takes the role with one compare-and-swap and runs its
+//!   operation at once. Otherwise, and for asynchronous calls, the operation is queued.
+//! * Whoever leaves the role while operations are queued hands the lane to a worker.
+//!
+//! # Synchronisation
+//!
+//! `role` bit [`DRIVEN`] is set with Acquire and cleared with Release, which orders one driver's
+//! use of the lane's state before the next one's. Bit [`QUEUED`] changes only under the queue's
+//! lock. Mail for a sleeping driver uses the same two swaps as the step FIFO: the driver swaps its
+//! doorbell in and looks again, the bringer puts the mail down and swaps the doorbell out.
+
+use std::cell::UnsafeCell;
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use comm_core::doorbell::{Doorbell, Doorbells};
+use comm_core::{Rank, Result, Signature};
+use serde::{Deserialize, Serialize};
+
+use crate::call::Active;
+use crate::edge::ends::{RecvEnd, SendEnd};
+use crate::history::History;
+use crate::operation::Ends;
+
+/// Which lane of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum LaneKey {
+    /// All collectives.
+    Collective,
+    /// Messages to this rank.
+    Send(Rank),
+    /// Messages from this rank.
+    Recv(Rank),
+}
+
+impl fmt::Display for LaneKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collective => f.write_str("collective"),
+            Self::Send(peer) => write!(f, "send to {peer}"),
+            Self::Recv(peer) => write!(f, "recv from {peer}"),
+        }
+    }
+}
+
+/// Somebody drives the lane.
+const DRIVEN: u32 = 1;
+/// Operations are queued, or one that was queued is under way.
+const QUEUED: u32 = 2;
+
+/// A submitted operation with what is to happen at its end.
+pub(crate) struct Queued {
+    pub(crate) active: Active,
+    pub(crate) complete: Box<dyn FnOnce(Result<()>) + Send>,
+}
+
+impl fmt::Debug for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued")
+            .field("active", &self.active)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What only the driver touches.
+#[derive(Debug, Default)]
+pub(crate) struct LaneState {
+    /// Sequence number of the next operation.
+    pub(crate) next_sequence: u64,
+    /// The connected edges.
+    pub(crate) ends: Ends,
+    /// Sending edges that were asked for and have not come yet.
+    pub(crate) requested: HashSet<(Rank, u32)>,
+    /// The queued operation that is under way.
+    pub(crate) current: Option<Queued>,
+}
+
+/// A newly connected end, or the reason why there is none.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    Send {
+        peer: Rank,
+        channel: u32,
+        end: Result<SendEnd>,
+    },
+    Recv {
+        channel: u32,
+        end: RecvEnd,
+    },
+}
+
+/// What a blocked lane waits for; read by the control thread.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockedState {
+    pub(crate) signature: Signature,
+    pub(crate) waits_for: Vec<Rank>,
+    pub(crate) since: Instant,
+}
+
+/// One ordered sequence of operations.
+pub(crate) struct Lane {
+    pub(crate) key: LaneKey,
+    pub(crate) history: History,
+    pub(crate) blocked: Mutex<Option<BlockedState>>,
+    role: AtomicU32,
+    state: UnsafeCell<LaneState>,
+    queue: Mutex<VecDeque<Queued>>,
+    mailbox: Mutex<Vec<Mail>>,
+    has_mail: AtomicBool,
+    /// Doorbell number of the sleeping driver, or 0.
+    sleeper: AtomicU32,
+}
+
+// SAFETY: `state` is only accessed through `Driving`, of which at most one exists per lane (the
+// `DRIVEN` bit); everything else is `Sync` by itself. The state's contents are `Send`.
+unsafe impl Sync for Lane {}
+
+impl Lane {
+    pub(crate) fn new(key: LaneKey) -> Self {
+        Self {
+            key,
+            history: History::new(),
+            blocked: Mutex::new(None),
+            role: AtomicU32::new(0),
+            state: UnsafeCell::new(LaneState::default()),
+            queue: Mutex::new(VecDeque::new()),
+            mailbox: Mutex::new(Vec::new()),
+            has_mail: AtomicBool::new(false),
+            sleeper: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes the driver's role if nobody drives and nothing is queued.
+    #[inline]
+    pub(crate) fn try_acquire_idle(&self) -> Option<Driving<'_>> {
+        // Acquire: pairs with the Release in `release`.
+        self.role
+            .compare_exchange(0, DRIVEN, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        Some(Driving { lane: self })
+    }
+
+    /// Takes the driver's role if nobody drives.
+    pub(crate) fn try_acquire(&self) -> Option<Driving<'_>> {
+        // Acquire: pairs with the Release in `release`.
+        let before = self.role.fetch_or(DRIVEN, Ordering::Acquire);
+        (before & DRIVEN == 0).then_some(Driving { lane: self })
+    }
+
+    /// Whether operations wait for a driver.
+    #[inline]
+    pub(crate) fn has_queued(&self) -> bool {
+        self.role.load(Ordering::Relaxed) & QUEUED != 0
+    }
+
+    /// Queues an operation behind all others.
+    pub(crate) fn submit(&self, queued: Queued) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(queued);
+        self.role.fetch_or(QUEUED, Ordering::Relaxed);
+    }
+
+    /// Brings newly connected ends and wakes a sleeping driver.
+    pub(crate) fn deliver(&self, mail: Mail, doorbells: &Doorbells) {
+        self.mailbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mail);
+        self.has_mail.store(true, Ordering::Release);
+        self.wake(doorbells);
+    }
+
+    /// Wakes the driver if it sleeps.
+    pub(crate) fn wake(&self, doorbells: &Doorbells) {
+        // AcqRel: pairs with the swap in `arm`.
+        let sleeper = self.sleeper.swap(0, Ordering::AcqRel);
+        if sleeper != 0 {
+            doorbells.ring(sleeper);
+        }
+    }
+
+    /// Asks for `doorbell` to be rung when mail comes; whether it has come already.
+    pub(crate) fn arm(&self, doorbell: &Doorbell) -> bool {
+        // AcqRel: pairs with the swap in `wake`.
+        self.sleeper.swap(doorbell.number(), Ordering::AcqRel);
+        self.has_mail.load(Ordering::Acquire)
+    }
+
+    /// Takes back what [`Lane::arm`] asked for.
+    pub(crate) fn disarm(&self) {
+        self.sleeper.store(0, Ordering::Relaxed);
+    }
+
+    /// The mail that has come.
+    pub(crate) fn take_mail(&self) -> Vec<Mail> {
+        if !self.has_mail.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_mail.store(false, Ordering::Relaxed);
+        std::mem::take(&mut mailbox)
+    }
+
+    /// What the lane waits for, if it has been blocked for a while.
+    pub(crate) fn blocked(&self) -> Option<BlockedState> {
+        self.blocked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set_blocked(&self, blocked: Option<BlockedState>) {
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = blocked;
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("key", &self.key)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The driver's role; given up when dropped.
+pub(crate) struct Driving<'a> {
+    lane: &'a Lane,
+}
+
+impl Driving<'_> {
+    /// The queued operation to be driven now.
+    pub(crate) fn current(&mut self) -> Option<&mut Queued> {
+        if self.current.is_none() {
+            let mut queue = self
+                .lane
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let next = queue.pop_front();
+            if next.is_none() {
+                self.lane.role.fetch_and(!QUEUED, Ordering::Relaxed);
+            }
+            drop(queue);
+            self.current = next;
+        }
+        // Through the field, so that the borrow is of the state alone.
+        let state: &mut LaneState = self;
+        state.current.as_mut()
+    }
+}
+
+impl Deref for Driving<'_> {
+    type Target = LaneState;
+
+    #[inline]
+    fn deref(&self) -> &LaneState {
+        // SAFETY: this guard is the only one of its lane, so nobody else accesses the state.
+        unsafe { &*self.lane.state.get() }
+    }
+}
+
+impl DerefMut for Driving<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut LaneState {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { &mut *self.lane.state.get() }
+    }
+}
+
+impl Drop for Driving<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the next driver.
+        self.lane.role.fetch_and(!DRIVEN, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comm_core::doorbell::Doorbells;
+
+    #[test]
+    fn only_one_thread_drives_a_lane() {
+        let lane = Lane::new(LaneKey::Collective);
+        let driving = lane.try_acquire_idle().unwrap();
+        assert!(lane.try_acquire_idle().is_none());
+        assert!(lane.try_acquire().is_none());
+        drop(driving);
+        assert!(lane.try_acquire().is_some());
+    }
+
+    #[test]
+    fn mail_wakes_a_sleeping_driver() {
+        let doorbells = Doorbells::local();
+        let lane = Lane::new(LaneKey::Send(1));
+        let bell = doorbells.claim().unwrap();
+        let ticket = bell.ticket();
+        assert!(!lane.arm(&bell));
+        let error = comm_core::Error::new(comm_core::ErrorKind::Unavailable, "no way");
+        lane.deliver(
+            Mail::Send {
+                peer: 1,
+                channel: 0,
+                end: Err(error),
+            },
+            &doorbells,
+        );
+        assert!(bell.wait(ticket, Some(std::time::Duration::from_secs(60))));
+        assert_eq!(lane.take_mail().len(), 1);
+        assert!(lane.take_mail().is_empty());
+    }
+}

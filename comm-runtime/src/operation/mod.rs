@@ -1,0 +1,119 @@
+//! Operations on host memory as resumable state machines.
+//!
+//! # Contract
+//!
+//! * [`HostOperation::advance`] moves as much as it can and returns; it never blocks and holds no
+//!   lock afterwards. Blocking calls, waiting handles and worker threads are only different
+//!   callers of it.
+//! * After [`Progress::Blocked`], [`HostOperation::blocked_on`] names the edges that keep it from
+//!   moving.
+//! * After an error the operation must not be advanced again, and its edges are out of step: the
+//!   caller poisons the communicator.
+//! * The caller guarantees that the [`Buffers`] stay valid and are touched by nobody else until
+//!   the operation is done or dropped.
+
+mod one_shot;
+pub(crate) mod program;
+mod run;
+mod transfer;
+
+pub(crate) use one_shot::OneShotReduce;
+pub(crate) use run::ProgramRun;
+pub(crate) use transfer::{RecvRun, SendRun};
+
+use std::collections::HashMap;
+
+use comm_core::{Rank, Result};
+
+use crate::edge::ends::{RecvEnd, SendEnd};
+
+/// How far [`HostOperation::advance`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The operation is complete.
+    Done,
+    /// The budget is spent; more can be done at once.
+    Moved,
+    /// Nothing can be done before an edge moves.
+    Blocked,
+}
+
+/// An edge that an operation waits for, as an index into [`Ends`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockedOn {
+    /// Credit of a sending end.
+    Credit(usize),
+    /// A step at a receiving end.
+    Step(usize),
+}
+
+/// The user's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers {
+    pub(crate) input: *const u8,
+    pub(crate) output: *mut u8,
+}
+
+// SAFETY: the pointers are used by one thread at a time, under the contract of this module.
+unsafe impl Send for Buffers {}
+
+/// The connected ends of one lane.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) send: Vec<SendEnd>,
+    pub(crate) recv: Vec<RecvEnd>,
+    send_index: HashMap<(Rank, u32), usize>,
+    recv_index: HashMap<(Rank, u32), usize>,
+}
+
+impl Ends {
+    pub(crate) fn add_send(&mut self, channel: u32, end: SendEnd) {
+        self.send_index.insert((end.peer, channel), self.send.len());
+        self.send.push(end);
+    }
+
+    pub(crate) fn add_recv(&mut self, channel: u32, end: RecvEnd) {
+        self.recv_index.insert((end.peer, channel), self.recv.len());
+        self.recv.push(end);
+    }
+
+    pub(crate) fn send_to(&self, peer: Rank, channel: u32) -> Option<usize> {
+        self.send_index.get(&(peer, channel)).copied()
+    }
+
+    pub(crate) fn recv_from(&self, peer: Rank, channel: u32) -> Option<usize> {
+        self.recv_index.get(&(peer, channel)).copied()
+    }
+}
+
+/// One operation on host memory.
+#[derive(Debug)]
+pub(crate) enum HostOperation {
+    Program(ProgramRun),
+    OneShotReduce(OneShotReduce),
+    Send(SendRun),
+    Recv(RecvRun),
+}
+
+impl HostOperation {
+    /// Moves on, by about `budget_bytes` at most.
+    #[inline]
+    pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
+        match self {
+            Self::Program(run) => run.advance(ends, budget_bytes),
+            Self::OneShotReduce(run) => run.advance(ends, budget_bytes),
+            Self::Send(run) => run.advance(ends, budget_bytes),
+            Self::Recv(run) => run.advance(ends, budget_bytes),
+        }
+    }
+
+    /// Names the edges for which a blocked operation waits.
+    pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
+        match self {
+            Self::Program(run) => run.blocked_on(visit),
+            Self::OneShotReduce(run) => run.blocked_on(visit),
+            Self::Send(_) => visit(BlockedOn::Credit(0)),
+            Self::Recv(_) => visit(BlockedOn::Step(0)),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! All-reduce in one round: everybody sends its whole input to everybody.
+//!
+//! Each rank folds the inputs in rank order in the accumulator type and rounds once, so all ranks
+//! get bitwise equal results whatever the number of elements. One round costs one hop of latency
+//! and `n - 1` times the traffic, which is right for small messages.
+
+use std::sync::Arc;
+
+use comm_core::Result;
+use comm_core::fifo::SMALL_BYTES;
+
+use super::{BlockedOn, Buffers, Ends, Progress};
+use crate::edge::ends::{Identity, Outgoing};
+use crate::kernels;
+use crate::plan::Plan;
+
+/// A one-shot all-reduce under way.
+#[derive(Debug)]
+pub(crate) struct OneShotReduce {
+    plan: Arc<Plan>,
+    identity: Identity,
+    buffers: Buffers,
+    /// Elements that are complete.
+    done: usize,
+    /// Peers that got the current chunk.
+    sent: usize,
+    /// Payloads of the current chunk by rank; null until they arrive.
+    payloads: Payloads,
+    arrived: usize,
+}
+
+/// One pointer per rank, without an allocation for worlds of usual size on one host.
+#[derive(Debug)]
+struct Payloads {
+    few: [*const u8; FEW],
+    many: Vec<*const u8>,
+    len: usize,
+}
+
+const FEW: usize = 16;
+
+impl Payloads {
+    fn new(len: usize) -> Self {
+        let many = if len > FEW {
+            vec![std::ptr::null(); len]
+        } else {
+            Vec::new()
+        };
+        Self {
+            few: [std::ptr::null(); FEW],
+            many,
+            len,
+        }
+    }
+
+    fn all(&self) -> &[*const u8] {
+        if self.len > FEW {
+            &self.many
+        } else {
+            &self.few[..self.len]
+        }
+    }
+
+    fn all_mut(&mut self) -> &mut [*const u8] {
+        if self.len > FEW {
+            &mut self.many
+        } else {
+            &mut self.few[..self.len]
+        }
+    }
+
+    fn get(&self, rank: usize) -> *const u8 {
+        self.all()[rank]
+    }
+
+    fn set(&mut self, rank: usize, payload: *const u8) {
+        self.all_mut()[rank] = payload;
+    }
+
+    fn clear(&mut self) {
+        self.all_mut().fill(std::ptr::null());
+    }
+}
+
+// SAFETY: the payload pointers belong to the lane's edges, which are used by whoever advances the
+// operation, one thread at a time.
+unsafe impl Send for OneShotReduce {}
+
+impl OneShotReduce {
+    pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+        let payloads = Payloads::new(plan.world_size as usize);
+        Self {
+            plan,
+            identity,
+            buffers,
+            done: 0,
+            sent: 0,
+            payloads,
+            arrived: 0,
+        }
+    }
+
+    fn chunk(&self) -> usize {
+        (self.plan.count - self.done).min(self.plan.chunk_elements)
+    }
+
+    pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
+        let mut budget = budget_bytes;
+        loop {
+            if !self.send_chunk(ends)? | !self.receive_chunk(ends)? {
+                return Ok(Progress::Blocked);
+            }
+            let count = self.chunk();
+            self.reduce_chunk(ends, count)?;
+            self.done += count;
+            if self.done == self.plan.count {
+                return Ok(Progress::Done);
+            }
+            budget = budget.saturating_sub(count * self.plan.element_bytes);
+            if budget == 0 {
+                return Ok(Progress::Moved);
+            }
+        }
+    }
+
+    fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
+        let bytes = self.chunk() * self.plan.element_bytes;
+        let plan = Arc::clone(&self.plan);
+        let Some((_, resolved)) = plan.channels().next() else {
+            return Ok(true);
+        };
+        // SAFETY: `done` is at most the plan's count, which is the length of the input.
+        let from = unsafe { self.buffers.input.add(self.done * self.plan.element_bytes) };
+        while let Some(index) = resolved.send.get(self.sent) {
+            let end = &mut ends.send[*index];
+            match end.try_reserve(bytes)? {
+                None => return Ok(false),
+                Some(Outgoing::Small) => {
+                    let mut small = [0; SMALL_BYTES];
+                    // SAFETY: `bytes` is at most `SMALL_BYTES` here and within the input.
+                    unsafe { kernels::copy(small.as_mut_ptr(), from, bytes) };
+                    end.publish_small(&small[..bytes], &self.identity)?;
+                }
+                Some(Outgoing::Slot(slot)) => {
+                    // SAFETY: a chunk fits a slot and is within the input.
+                    unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                    end.publish(bytes, &self.identity)?;
+                }
+            }
+            self.sent += 1;
+        }
+        Ok(true)
+    }
+
+    fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
+        let bytes = self.chunk() * self.plan.element_bytes;
+        let plan = Arc::clone(&self.plan);
+        let Some((_, resolved)) = plan.channels().next() else {
+            return Ok(true);
+        };
+        if self.arrived < resolved.recv.len() {
+            for index in &resolved.recv {
+                let end = &mut ends.recv[*index];
+                let peer = end.peer as usize;
+                if self.payloads.get(peer).is_null()
+                    && let Some(payload) = end.try_take(&self.identity, bytes)?
+                {
+                    self.payloads.set(peer, payload);
+                    self.arrived += 1;
+                }
+            }
+        }
+        Ok(self.arrived == resolved.recv.len())
+    }
+
+    fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<()> {
+        let offset = self.done * self.plan.element_bytes;
+        // SAFETY: `done` is at most the plan's count, which is the length of the input.
+        let own = unsafe { self.buffers.input.add(offset) };
+        // SAFETY: as above, for the output.
+        let target = unsafe { self.buffers.output.add(offset) };
+        self.payloads.set(self.plan.rank as usize, own);
+        if let Some(reducer) = &self.plan.reducer {
+            let ranks = self.plan.average_of.max(1);
+            // SAFETY: every payload was checked to hold `count` elements and is not consumed yet;
+            // the output covers the chunk and is the input or overlaps nothing.
+            unsafe { reducer.reduce_many_scaled(target, self.payloads.all(), count, ranks) };
+        }
+        let plan = Arc::clone(&self.plan);
+        if let Some((_, resolved)) = plan.channels().next() {
+            for index in &resolved.recv {
+                ends.recv[*index].consume()?;
+            }
+        }
+        self.payloads.clear();
+        self.arrived = 0;
+        self.sent = 0;
+        Ok(())
+    }
+
+    pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
+        let Some((_, resolved)) = self.plan.channels().next() else {
+            return;
+        };
+        if let Some(index) = resolved.send.get(self.sent) {
+            visit(BlockedOn::Credit(*index));
+        }
+        for (index, peer) in resolved.recv.iter().zip(&self.plan.receives_from) {
+            if self.payloads.get(*peer as usize).is_null() {
+                visit(BlockedOn::Step(*index));
+            }
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Settings of a communicator: where each value comes from.
+//!
+//! # Contract
+//!
+//! * A value set on the builder wins over `COMM_*` variables, these over the `NCCL_*` variable of
+//!   the same meaning, that over the default.
+//! * A variable that is set but cannot be parsed is an error, never ignored.
+//! * [`Settings::table`] tells every effective value and its source; `explain()` prints it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use comm_core::{Algorithm, Error, ErrorKind, Result};
+
+use crate::plan::PlanConfig;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// Nothing set it.
+    Default,
+    /// An environment variable.
+    Environment(String),
+    /// The program.
+    Builder,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Environment(name) => f.write_str(name),
+            Self::Builder => f.write_str("builder"),
+        }
+    }
+}
+
+/// One effective value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The name of the setting: its `COMM_*` variable.
+    pub name: &'static str,
+    /// The value as text.
+    pub value: String,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// The settings of a communicator.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Sizes and limits that steer planning.
+    pub plan: PlanConfig,
+    /// How long an edge may take to connect.
+    pub connect_timeout: Duration,
+    /// How long one operation may take; `None` for any time.
+    pub operation_timeout: Option<Duration>,
+    /// Transports that may be used, in this order; empty means all that are registered.
+    pub transports: Vec<String>,
+    table: Vec<Setting>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            plan: PlanConfig::default(),
+            connect_timeout: Duration::from_secs(30),
+            operation_timeout: Some(Duration::from_secs(1800)),
+            transports: Vec::new(),
+            table: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of the process's environment.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfiguration`] for a variable that cannot be parsed.
+    pub fn from_env() -> Result<Self> {
+        Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// The settings that `lookup` yields by variable name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Settings::from_env`].
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut settings = Self::default();
+        let mut reader = Reader {
+            lookup: &lookup,
+            table: Vec::new(),
+        };
+        let plan = &mut settings.plan;
+        // NCCL's buffer holds eight steps.
+        reader.read(
+            "COMM_STEP_BYTES",
+            &mut plan.step_bytes,
+            bytes,
+            ToString::to_string,
+        )?;
+        if reader
+            .table
+            .last()
+            .is_some_and(|setting| setting.source == Source::Default)
+        {
+            reader.table.pop();
+            reader.read_as(
+                "COMM_STEP_BYTES",
+                "NCCL_BUFFSIZE",
+                &mut plan.step_bytes,
+                |text| Ok((bytes(text)? / 8).next_multiple_of(64)),
+            )?;
+        }
+        reader.read(
+            "COMM_CHANNELS",
+            &mut plan.channels,
+            channels,
+            ToString::to_string,
+        )?;
+        reader.read(
+            "COMM_ONE_SHOT_BYTES",
+            &mut plan.one_shot_bytes,
+            bytes,
+            ToString::to_string,
+        )?;
+        reader.read("COMM_ALGO", &mut plan.algorithms, algorithms, |list| {
+            list.iter()
+                .map(|algorithm| algorithm.as_str())
+                .collect::<Vec<_>>()
+                .join(",")
+        })?;
+        reader.read("COMM_TRANSPORTS", &mut settings.transports, names, |list| {
+            list.join(",")
+        })?;
+        reader.read(
+            "COMM_CONNECT_TIMEOUT_SECONDS",
+            &mut settings.connect_timeout,
+            seconds,
+            |time| time.as_secs_f64().to_string(),
+        )?;
+        reader.read(
+            "COMM_OPERATION_TIMEOUT_SECONDS",
+            &mut settings.operation_timeout,
+            |text| {
+                if text == "none" {
+                    Ok(None)
+                } else {
+                    seconds(text).map(Some)
+                }
+            },
+            |time| time.map_or("none".to_owned(), |time| time.as_secs_f64().to_string()),
+        )?;
+        settings.table = reader.table;
+        Ok(settings)
+    }
+
+    /// Every effective value and its source.
+    #[must_use]
+    pub fn table(&self) -> &[Setting] {
+        &self.table
+    }
+
+    /// Records that the program set a value.
+    pub(crate) fn note_builder(&mut self, name: &'static str, value: String) {
+        self.table.retain(|setting| setting.name != name);
+        self.table.push(Setting {
+            name,
+            value,
+            source: Source::Builder,
+        });
+    }
+}
+
+struct Reader<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    table: Vec<Setting>,
+}
+
+impl Reader<'_> {
+    /// Reads a variable, or its NCCL namesake where there is one.
+    fn read<T>(
+        &mut self,
+        name: &'static str,
+        value: &mut T,
+        parse: impl Fn(&str) -> Result<T>,
+        print: impl Fn(&T) -> String,
+    ) -> Result<()> {
+        let fallback = match name {
+            "COMM_ALGO" => Some("NCCL_ALGO"),
+            _ => None,
+        };
+        let mut source = Source::Default;
+        for variable in std::iter::once(name).chain(fallback) {
+            if let Some(text) = (self.lookup)(variable) {
+                *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
+                source = Source::Environment(variable.to_owned());
+                break;
+            }
+        }
+        self.table.push(Setting {
+            name,
+            value: print(value),
+            source,
+        });
+        Ok(())
+    }
+
+    /// Reads a variable whose NCCL namesake counts in another unit.
+    fn read_as(
+        &mut self,
+        name: &'static str,
+        variable: &str,
+        value: &mut usize,
+        parse: impl Fn(&str) -> Result<usize>,
+    ) -> Result<()> {
+        let mut source = Source::Default;
+        if let Some(text) = (self.lookup)(variable) {
+            *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
+            source = Source::Environment(variable.to_owned());
+        }
+        self.table.push(Setting {
+            name,
+            value: value.to_string(),
+            source,
+        });
+        Ok(())
+    }
+}
+
+fn bad(what: &'static str, text: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfiguration, what).with("value", text)
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T> {
+    text.parse()
+        .map_err(|_| bad("the value must be a number", text))
+}
+
+/// A size in bytes: a number, or a number with K, M or G (powers of 1024).
+fn bytes(text: &str) -> Result<usize> {
+    let upper = text.to_ascii_uppercase();
+    let (digits, factor) = match upper.strip_suffix(['K', 'M', 'G']) {
+        None => (upper.as_str(), 1),
+        Some(digits) => {
+            let factor = match upper.as_bytes()[upper.len() - 1] {
+                b'K' => 1 << 10,
+                b'M' => 1 << 20,
+                _ => 1 << 30,
+            };
+            (digits, factor)
+        }
+    };
+    let value: usize = digits
+        .parse()
+        .map_err(|_| bad("the value must be a size such as 65536 or 64K", text))?;
+    value
+        .checked_mul(factor)
+        .ok_or_else(|| bad("the size is too large", text))
+}
+
+fn channels(text: &str) -> Result<u32> {
+    let channels: u32 = number(text)?;
+    if (1..=64).contains(&channels) {
+        Ok(channels)
+    } else {
+        Err(bad("the number of channels must be from 1 to 64", text))
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration> {
+    let seconds: f64 = number(text)?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| bad("the value must be a positive number of seconds", text))
+}
+
+fn names(text: &str) -> Result<Vec<String>> {
+    Ok(list(text).map(str::to_ascii_lowercase).collect())
+}
+
+/// A list such as `ring,one_shot`, or `^ring` for all but the ring.
+fn algorithms(text: &str) -> Result<Vec<Algorithm>> {
+    let (exclude, rest) = match text.strip_prefix('^') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let named: Vec<Algorithm> = list(rest)
+        .map(|name| match name.to_ascii_lowercase().as_str() {
+            // NCCL's name for it.
+            "tree" => Ok(Algorithm::DoubleTree),
+            name => name.parse(),
+        })
+        .collect::<Result<_>>()
+        .map_err(|error| bad("the list names an unknown algorithm", text).with_source(error))?;
+    if !exclude {
+        return Ok(named);
+    }
+    Ok(Algorithm::ALL
+        .into_iter()
+        .filter(|algorithm| !named.contains(algorithm))
+        .collect())
+}
+
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &[(&str, &str)]) -> Result<Settings> {
+        Settings::from_lookup(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn source(settings: &Settings, name: &str) -> Source {
+        settings
+            .table()
+            .iter()
+            .find(|setting| setting.name == name)
+            .unwrap()
+            .source
+            .clone()
+    }
+
+    #[test]
+    fn our_variable_wins_over_nccls_and_that_over_the_default() {
+        let settings = with(&[("COMM_STEP_BYTES", "128K"), ("NCCL_BUFFSIZE", "4194304")]).unwrap();
+        assert_eq!(settings.plan.step_bytes, 128 << 10);
+        let settings = with(&[("NCCL_BUFFSIZE", "4194304")]).unwrap();
+        assert_eq!(settings.plan.step_bytes, 512 << 10);
+        assert_eq!(
+            source(&settings, "COMM_STEP_BYTES"),
+            Source::Environment("NCCL_BUFFSIZE".to_owned())
+        );
+        let settings = with(&[]).unwrap();
+        assert_eq!(settings.plan, PlanConfig::default());
+        assert_eq!(source(&settings, "COMM_STEP_BYTES"), Source::Default);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_parsed_names_its_variable() {
+        for (name, value) in [
+            ("COMM_STEP_BYTES", "many"),
+            ("COMM_CHANNELS", "0"),
+            ("COMM_ALGO", "spiral"),
+            ("COMM_OPERATION_TIMEOUT_SECONDS", "-1"),
+        ] {
+            let error = with(&[(name, value)]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn algorithms_can_be_listed_or_excluded() {
+        let settings = with(&[("NCCL_ALGO", "ring, Tree")]).unwrap();
+        assert_eq!(
+            settings.plan.algorithms,
+            [Algorithm::Ring, Algorithm::DoubleTree]
+        );
+        let settings = with(&[("COMM_ALGO", "^one_shot")]).unwrap();
+        assert!(!settings.plan.algorithms.contains(&Algorithm::OneShot));
+        assert!(settings.plan.algorithms.contains(&Algorithm::Ring));
+    }
+
+    #[test]
+    fn a_timeout_can_be_switched_off() {
+        let settings = with(&[("COMM_OPERATION_TIMEOUT_SECONDS", "none")]).unwrap();
+        assert_eq!(settings.operation_timeout, None);
+    }
+}

@@ -1,0 +1,169 @@
+//! How a thread waits for its peers: spin, then yield, then sleep.
+//!
+//! # Contract
+//!
+//! * Spinning is bounded, and does not happen at all when the host runs more ranks than it has
+//!   CPUs: then the CPU is given to the rank that is waited for.
+//! * After the yield phase the thread sleeps on its doorbell and costs no CPU.
+//! * The clock is not read before the thread is about to sleep.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use comm_core::doorbell::{Doorbell, Doorbells};
+use comm_core::{PeerInfo, Result};
+use std::sync::Arc;
+
+/// How long each phase of a wait lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitPolicy {
+    /// Looks at the edges with a pause instruction in between.
+    pub spins: u32,
+    /// Looks at the edges with the CPU offered to other threads in between.
+    pub yields: u32,
+}
+
+impl WaitPolicy {
+    /// The policy for a host that runs `ranks` ranks on `cpus` CPUs.
+    ///
+    /// A spin takes some 30 ns, a yield with nobody else to run some 300 ns, a wake-up from sleep
+    /// several microseconds: a rank that has a CPU for itself spins for about the price of a
+    /// wake-up and then yields for a few of them. A rank that shares its CPU yields at once, and
+    /// for longer, since each yield lets a peer run.
+    #[must_use]
+    pub const fn for_load(ranks: u32, cpus: u32) -> Self {
+        if ranks > cpus {
+            Self {
+                spins: 0,
+                yields: 400,
+            }
+        } else {
+            Self {
+                spins: 2_000,
+                yields: 100,
+            }
+        }
+    }
+
+    /// The policy for `own`, from the facts of all ranks.
+    #[must_use]
+    pub fn from_facts(own: &PeerInfo, peers: &[PeerInfo]) -> Self {
+        let ranks = peers.iter().filter(|peer| peer.host == own.host).count();
+        Self::for_load(u32::try_from(ranks).unwrap_or(u32::MAX), own.cpus)
+    }
+}
+
+/// One wait, from the first unsuccessful look until something moved.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    policy: WaitPolicy,
+    looks: u32,
+}
+
+/// What the waiting thread does before it looks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// It has spun or yielded already.
+    LookAgain,
+    /// It should arm its edges and sleep.
+    Sleep,
+}
+
+impl Wait {
+    pub(crate) const fn new(policy: WaitPolicy) -> Self {
+        Self { policy, looks: 0 }
+    }
+
+    /// Starts over, since something moved.
+    #[inline]
+    pub(crate) const fn moved(&mut self) {
+        self.looks = 0;
+    }
+
+    /// Lets a little time pass after an unsuccessful look.
+    #[inline]
+    pub(crate) fn pause(&mut self) -> Pause {
+        if self.looks < self.policy.spins {
+            self.looks += 1;
+            std::hint::spin_loop();
+            return Pause::LookAgain;
+        }
+        if self.looks < self.policy.spins + self.policy.yields {
+            self.looks += 1;
+            std::thread::yield_now();
+            return Pause::LookAgain;
+        }
+        Pause::Sleep
+    }
+}
+
+thread_local! {
+    /// The doorbell of this thread; claimed at its first sleep.
+    static DOORBELL: RefCell<Option<Doorbell>> = const { RefCell::new(None) };
+}
+
+/// Calls `sleep` with the calling thread's doorbell in `doorbells`.
+///
+/// # Errors
+///
+/// If all doorbells are taken, and whatever `sleep` returns.
+pub(crate) fn with_doorbell<T>(
+    doorbells: &Arc<Doorbells>,
+    sleep: impl FnOnce(&Doorbell) -> Result<T>,
+) -> Result<T> {
+    DOORBELL.with_borrow_mut(|cached| {
+        let doorbell = match cached.take() {
+            Some(doorbell) if Arc::ptr_eq(doorbell.set(), doorbells) => doorbell,
+            _ => doorbells.claim()?,
+        };
+        let result = sleep(&doorbell);
+        *cached = Some(doorbell);
+        result
+    })
+}
+
+/// The time until `deadline`, at most `limit`; `None` if the deadline has passed.
+pub(crate) fn until(deadline: Option<Instant>, limit: Duration) -> Option<Duration> {
+    let Some(deadline) = deadline else {
+        return Some(limit);
+    };
+    let left = deadline.checked_duration_since(Instant::now())?;
+    (!left.is_zero()).then(|| left.min(limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranks_than_cpus_never_spin() {
+        assert_eq!(WaitPolicy::for_load(4, 2).spins, 0);
+        assert!(WaitPolicy::for_load(2, 2).spins > 0);
+    }
+
+    #[test]
+    fn a_wait_ends_in_sleep_and_starts_over_when_something_moved() {
+        let mut wait = Wait::new(WaitPolicy {
+            spins: 2,
+            yields: 1,
+        });
+        for _ in 0..3 {
+            assert_eq!(wait.pause(), Pause::LookAgain);
+        }
+        assert_eq!(wait.pause(), Pause::Sleep);
+        wait.moved();
+        assert_eq!(wait.pause(), Pause::LookAgain);
+    }
+
+    #[test]
+    fn a_passed_deadline_leaves_no_time() {
+        assert_eq!(
+            until(Some(Instant::now() - Duration::from_secs(1)), Duration::MAX),
+            None
+        );
+        assert_eq!(
+            until(None, Duration::from_secs(1)),
+            Some(Duration::from_secs(1))
+        );
+    }
+}

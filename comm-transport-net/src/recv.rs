@@ -1,0 +1,307 @@
+//! The receiving end of an edge.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use comm_core::doorbell::{Doorbell, Doorbells};
+use comm_core::net::{NetRecv, Quiesce, Request};
+use comm_core::{Armed, Error, ErrorKind, MessageRecv, Result, StepHeader, StepRead};
+
+use crate::closing::Closing;
+use crate::engine::{Engine, Member, Need, Shared, lock};
+use crate::header;
+use crate::place::Place;
+use crate::pool::{SLOTS, SlotPool};
+
+/// The end's state, used by its owner and by whoever drives, under a lock.
+///
+/// Steps are counted from 0 here: `consumed <= arrived <= posted <= consumed + 8`, and slot
+/// `step % 8` belongs to the network for `arrived <= step < posted`. It belongs to the owner for
+/// `consumed <= step < arrived`.
+#[derive(Debug)]
+pub(crate) struct RecvState {
+    // Declared before `pool`: dropped while the slots are still there.
+    end: Box<dyn NetRecv>,
+    pool: SlotPool,
+    place: Place,
+    posted: u64,
+    arrived: u64,
+    consumed: u64,
+    /// Headers of the steps `consumed..arrived`.
+    headers: VecDeque<StepHeader>,
+    /// Requests of the steps `arrived..posted`.
+    requests: VecDeque<Request>,
+    failure: Option<Error>,
+    sleeper: Option<(Arc<Doorbells>, u32)>,
+    is_listed: bool,
+}
+
+impl RecvState {
+    pub(crate) fn new(end: Box<dyn NetRecv>, pool: SlotPool, place: Place) -> Self {
+        Self {
+            end,
+            pool,
+            place,
+            posted: 0,
+            arrived: 0,
+            consumed: 0,
+            headers: VecDeque::with_capacity(SLOTS),
+            requests: VecDeque::with_capacity(SLOTS),
+            failure: None,
+            sleeper: None,
+            is_listed: false,
+        }
+    }
+
+    /// Tests and posts what can be; whether anything changed.
+    pub(crate) fn advance(&mut self, engine: &Shared) -> bool {
+        let before = (self.arrived, self.posted, self.failure.is_some());
+        if self.failure.is_none()
+            && let Err(error) = self.try_advance(engine)
+        {
+            self.failure = Some(self.place.name(error));
+        }
+        before != (self.arrived, self.posted, self.failure.is_some())
+    }
+
+    fn try_advance(&mut self, engine: &Shared) -> Result<()> {
+        self.take_arrived()?;
+        if let Err(error) = self.post_free() {
+            // What completed before the failure is still to be had.
+            self.take_arrived()?;
+            return Err(error);
+        }
+        engine.failure().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn take_arrived(&mut self) -> Result<()> {
+        while let Some(request) = self.requests.front() {
+            let Some(message_bytes) = self.end.test(request)? else {
+                break;
+            };
+            self.requests.pop_front();
+            // SAFETY: the step's request is done and its slot is posted again only after the step
+            // was consumed.
+            let line = unsafe { self.pool.read_header(self.arrived) };
+            let header = header::decode(&line, self.arrived + 1, message_bytes)?;
+            self.headers.push_back(header);
+            self.arrived += 1;
+        }
+        Ok(())
+    }
+
+    fn post_free(&mut self) -> Result<()> {
+        while self.posted < self.consumed + SLOTS as u64 {
+            // SAFETY: the slot's last step was consumed, and from now until `arrived` passes this
+            // one (or the end has quiesced) nobody looks at the slot.
+            let Some(request) = (unsafe { self.pool.irecv(&mut *self.end, self.posted) })? else {
+                break;
+            };
+            self.requests.push_back(request);
+            self.posted += 1;
+        }
+        Ok(())
+    }
+
+    /// Withdraws the posted receives.
+    pub(crate) fn quiesce(&mut self, deadline: Instant) -> Quiesce {
+        self.end.quiesce(deadline)
+    }
+
+    /// Closes the connection and leaks the slots.
+    pub(crate) fn quarantine(self) {
+        self.pool.quarantine();
+    }
+
+    const fn has_step(&self) -> bool {
+        self.consumed < self.arrived
+    }
+
+    fn need(&self) -> Need {
+        let starved = self.requests.is_empty() && self.posted < self.consumed + SLOTS as u64;
+        match (&self.sleeper, &self.failure) {
+            (Some(_), _) => Need::Wake,
+            (None, None) if starved => Need::Background,
+            _ => Need::Nothing,
+        }
+    }
+
+    /// Rings the sleeper's doorbell if it can go on.
+    fn ring_if_ready(&mut self) {
+        if (self.has_step() || self.failure.is_some())
+            && let Some((doorbells, number)) = self.sleeper.take()
+        {
+            doorbells.ring(number);
+        }
+    }
+
+    /// The failure, unless there are steps to be taken before.
+    fn check(&self) -> Result<()> {
+        match &self.failure {
+            Some(error) if !self.has_step() => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the owner and the engine share of an end; empty while the owner closes it.
+#[derive(Debug)]
+struct RecvEnd {
+    state: Mutex<Option<RecvState>>,
+}
+
+impl Member for RecvEnd {
+    fn serve(&self, engine: &Shared) -> Need {
+        let mut state = lock(&self.state);
+        let Some(state) = state.as_mut() else {
+            return Need::Nothing;
+        };
+        state.advance(engine);
+        state.ring_if_ready();
+        let need = state.need();
+        state.is_listed = need != Need::Nothing;
+        need
+    }
+}
+
+/// The owner's side of a receiving end.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    end: Arc<RecvEnd>,
+    engine: Arc<Engine>,
+    linger: Duration,
+    /// Whether a step was handed out and not consumed.
+    taken: bool,
+}
+
+impl Receiver {
+    /// Posts the slots; the error is that of the connection.
+    pub(crate) fn new(mut state: RecvState, engine: Arc<Engine>, linger: Duration) -> Result<Self> {
+        state.advance(&engine);
+        state.check()?;
+        let need = state.need();
+        let end = Arc::new(RecvEnd {
+            state: Mutex::new(Some(state)),
+        });
+        let receiver = Self {
+            end,
+            engine,
+            linger,
+            taken: false,
+        };
+        receiver.with(|state| {
+            receiver
+                .engine
+                .list(&receiver.end, &mut state.is_listed, need);
+            Ok(())
+        })?;
+        Ok(receiver)
+    }
+
+    /// Calls `act` with the state.
+    fn with<T>(&self, act: impl FnOnce(&mut RecvState) -> Result<T>) -> Result<T> {
+        match lock(&self.end.state).as_mut() {
+            Some(state) => act(state),
+            None => Err(Error::new(
+                ErrorKind::Internal,
+                "an end is used while it is being closed",
+            )),
+        }
+    }
+}
+
+impl MessageRecv for Receiver {
+    fn slots(&self) -> usize {
+        SLOTS
+    }
+
+    fn try_step(&mut self) -> Result<Option<StepRead>> {
+        let step = self.with(|state| {
+            if !state.has_step() {
+                state.advance(&self.engine);
+            }
+            state.check()?;
+            let header = state.headers.front().copied();
+            Ok(header.map(|header| StepRead {
+                data: state.pool.payload(state.consumed),
+                header,
+            }))
+        })?;
+        self.taken |= step.is_some();
+        Ok(step)
+    }
+
+    fn consume(&mut self) -> Result<()> {
+        if !self.taken {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "no step was taken to be consumed",
+            ));
+        }
+        self.taken = false;
+        self.with(|state| {
+            state.headers.pop_front();
+            state.consumed += 1;
+            state.advance(&self.engine);
+            let need = state.need();
+            self.engine.list(&self.end, &mut state.is_listed, need);
+            Ok(())
+        })
+    }
+
+    fn progress(&mut self) -> Result<bool> {
+        let advance = |state: &mut RecvState| Ok(state.advance(&self.engine));
+        let moved = self.with(advance)? || self.engine.drive() | self.with(advance)?;
+        self.with(|state| state.check())?;
+        Ok(moved)
+    }
+
+    fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        self.with(|state| {
+            state.sleeper = Some((Arc::clone(doorbell.set()), doorbell.number()));
+            // Listed first, tested afterwards: see the engine's contract.
+            self.engine
+                .list(&self.end, &mut state.is_listed, Need::Wake);
+            state.advance(&self.engine);
+            if state.has_step() || state.failure.is_some() {
+                state.sleeper = None;
+                state.check()?;
+                return Ok(Armed::Ready);
+            }
+            Ok(Armed::WillRing)
+        })
+    }
+
+    fn quiesce(&mut self, deadline: Instant) -> bool {
+        // Taken out, so that the engine does not wait for the lock meanwhile.
+        let Some(mut state) = lock(&self.end.state).take() else {
+            return true;
+        };
+        state.sleeper = None;
+        let at_rest = state.quiesce(deadline) == Quiesce::Quiesced;
+        let cancelled = Error::new(ErrorKind::Cancelled, "this end of the edge was quiesced");
+        let cancelled = state.place.name(cancelled);
+        state.failure.get_or_insert(cancelled);
+        state.is_listed = false;
+        *lock(&self.end.state) = Some(state);
+        // Quiescing may have fetched what others wait for.
+        self.engine.nudge();
+        at_rest
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let Some(mut state) = lock(&self.end.state).take() else {
+            return;
+        };
+        state.sleeper = None;
+        let now = Instant::now();
+        if let Some(rest) = Closing::recv(state, now + self.linger).advance(&self.engine, now) {
+            self.engine.close_later(rest);
+        }
+        // Quiescing may have fetched what others wait for.
+        self.engine.nudge();
+    }
+}
