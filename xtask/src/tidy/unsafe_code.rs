@@ -34,11 +34,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "comm-runtime/src/control/ffi",
-<<<<<<< HEAD
         "calls of the C library that rustix does not offer",
-=======
-        "getifaddrs, which rustix does not offer; waiting on a process descriptor",
->>>>>>> control
     ),
     (
         "comm-runtime/src/edge/prove",
