@@ -27,7 +27,7 @@ fn work(comm: &Communicator) -> Result<String> {
 
     // Around a ring: everybody sends to the right and receives from the left.
     comm.send(&[rank], (rank + 1) % ranks)?;
-    let mut left = [0];
+    let mut left = [0_u32];
     comm.recv(&mut left, (rank + ranks - 1) % ranks)?;
 
     Ok(format!(
