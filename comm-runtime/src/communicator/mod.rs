@@ -33,7 +33,7 @@ pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 
 use crate::abort::AbortState;
 use crate::call::{Active, Call};
-use crate::control::{ControlPlane, Process};
+use crate::control::{ControlPlane, Launcher, Process};
 use crate::drive::LaneDriver;
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
@@ -78,6 +78,7 @@ pub(crate) struct Core {
     left: Mutex<HashSet<Rank>>,
     settings: Vec<Setting>,
     transport_table: TransportTable,
+    launcher: Option<Launcher>,
     fork: ForkGuard,
     this: OnceLock<Weak<Self>>,
 }

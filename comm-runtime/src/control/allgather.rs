@@ -85,10 +85,10 @@ impl Member {
                     blocks: blocks[..wanted].to_vec(),
                 },
             )?;
-            self.queue(
-                neighbour(rank, distance, world_size),
-                Outgoing::Frame(frame),
-            )?;
+            let to = neighbour(rank, distance, world_size);
+            // A failure is the better reason: others may have left because of it.
+            self.queue(to, Outgoing::Frame(frame))
+                .map_err(|error| self.failure().unwrap_or(error))?;
             let from = neighbour(rank, world_size - distance, world_size);
             let received = self.receive_round(round, from, deadline).await?;
             if received.len() != wanted {

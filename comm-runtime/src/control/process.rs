@@ -126,6 +126,9 @@ impl Process {
         if let Some(process) = current.upgrade()
             && process.core.check_fork().is_ok()
         {
+            // Whoever drops the last handle waits for the control thread, and must not hold the
+            // lock meanwhile.
+            drop(current);
             process.core.listen(options)?;
             return Ok(process);
         }
