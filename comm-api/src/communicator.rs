@@ -72,7 +72,10 @@ impl Builder {
         let launched = LaunchEnvironment::detect(&|name| std::env::var(name).ok())?;
         let mut builder = Self::from_settings()?;
         tracing::info!(launcher = %launched.launcher, rank = launched.rank, "launched");
-        builder.inner = builder.inner.rank(launched.rank, launched.world_size);
+        builder.inner = builder
+            .inner
+            .rank(launched.rank, launched.world_size)
+            .launcher(launched.launcher);
         builder.inner = match launched.rendezvous {
             Some(address) => builder.inner.rendezvous_at(address),
             // A job of one rank meets nobody.

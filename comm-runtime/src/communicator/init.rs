@@ -13,7 +13,7 @@ use super::control::Handler;
 use super::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
 use crate::abort::AbortState;
 use crate::control::rendezvous::RendezvousAddress;
-use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Process};
+use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Launcher, Process};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
@@ -46,6 +46,7 @@ pub struct CommunicatorBuilder {
     rank: Option<Rank>,
     world_size: Option<u32>,
     meeting: Option<Meeting>,
+    launcher: Option<Launcher>,
     name: Option<String>,
     control: ControlSettings,
     transports: Vec<(String, TransportFactory)>,
@@ -77,6 +78,13 @@ impl CommunicatorBuilder {
     pub const fn rank(mut self, rank: Rank, world_size: u32) -> Self {
         self.rank = Some(rank);
         self.world_size = Some(world_size);
+        self
+    }
+
+    /// Notes who started this process, for `explain()`.
+    #[must_use]
+    pub const fn launcher(mut self, launcher: Launcher) -> Self {
+        self.launcher = Some(launcher);
         self
     }
 
@@ -281,6 +289,7 @@ impl CommunicatorBuilder {
             control,
             transports,
             transport_table,
+            launcher: self.launcher,
             connector: Connector::default(),
             connect_timeout: self.settings.connect_timeout,
             operation_timeout: self.settings.operation_timeout,
