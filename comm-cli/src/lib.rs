@@ -2,7 +2,7 @@
 //!
 //! | command | module | what it does |
 //! |---|---|---|
-//! | `commctl bench` | [`bench`] | measures the library |
+//! | `commctl bench` | [`mod@bench`] | measures the library |
 //! | `commctl launch` | [`launch`] | starts local workers and ends them together |
 //!
 //! A command takes its parsed arguments and returns the exit code of the program, or a

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! * **Alone** it starts its workers by the launcher (see [`launch`](crate::launch)), as many as
+//! * **Alone** it starts its workers by the launcher (see [`launch`]), as many as
 //!   `--ranks` says and one job after the other; nothing of them stays behind. The workers are this
 //!   program again, under a hidden command.
 //! * **Inside a launched job** (a launcher's variables are set: `commctl launch`, torchrun, ...) it
