@@ -258,12 +258,16 @@ impl Core {
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),
             (None, Call::Collective { plan, .. }) => {
-                for peer in plan.sends_to.iter().chain(&plan.receives_from) {
-                    let connected = state.ends.send_to(*peer, 0).is_some()
-                        || state.ends.recv_from(*peer, 0).is_some();
-                    if !connected {
-                        ranks.push(*peer);
-                    }
+                for flow in plan.flows() {
+                    let sends = flow
+                        .sends_to
+                        .iter()
+                        .filter(|peer| state.ends.send_to(**peer, flow.channel).is_none());
+                    let receives = flow
+                        .receives_from
+                        .iter()
+                        .filter(|peer| state.ends.recv_from(**peer, flow.channel).is_none());
+                    ranks.extend(sends.chain(receives));
                 }
             }
         }
