@@ -14,6 +14,7 @@ mod config;
 mod extent;
 mod planner;
 mod schedule;
+mod trees;
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use comm_core::{DType, Error, ErrorKind, Rank, ReduceOp, Result};
+use comm_core::{DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
 use super::cache::PlanCache;
 use super::choose::choose;
@@ -45,16 +45,27 @@ impl Planner {
         self.cache.get(request, || self.make(request))
     }
 
-    fn make(&self, request: &Request) -> Result<Plan> {
-        if request.root >= self.world_size {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "the root rank does not exist; ranks go from 0 to the world size (exclusive)",
-            )
-            .with("operation", request.kind)
-            .with("root", request.root)
-            .with("world_size", self.world_size));
+    /// Whether there is such a root.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if not.
+    #[inline]
+    pub(crate) fn check_root(&self, kind: OperationKind, root: Rank) -> Result<()> {
+        if root < self.world_size {
+            return Ok(());
         }
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "the root rank does not exist; ranks go from 0 to the world size (exclusive)",
+        )
+        .with("operation", kind)
+        .with("root", root)
+        .with("world_size", self.world_size))
+    }
+
+    fn make(&self, request: &Request) -> Result<Plan> {
+        self.check_root(request.kind, request.root)?;
         let element_bytes = request.dtype.map_or(1, DType::size_bytes);
         let reducer = match (request.dtype, request.op) {
             (Some(dtype), Some(op)) => Some(
@@ -97,7 +108,7 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
-    use comm_core::{Algorithm, OperationKind};
+    use comm_core::Algorithm;
 
     use super::super::{Flow, Method};
     use super::*;
