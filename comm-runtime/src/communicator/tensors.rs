@@ -37,6 +37,21 @@ impl Communicator {
         self.submit_in_place(Wish::new(OperationKind::AllReduce).op(op), tensor)
     }
 
+    /// Reduces all ranks' inputs into every rank's output, as [`Communicator::all_reduce_into`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Communicator::all_reduce_async`] and [`Communicator::all_reduce_into`].
+    pub fn all_reduce_into_async(
+        &self,
+        input: &Tensor,
+        output: TensorMut,
+        op: ReduceOp,
+    ) -> Result<Work<TensorMut>> {
+        let wish = Wish::new(OperationKind::AllReduce).op(op);
+        self.submit_into(wish, Some(input), output)
+    }
+
     /// Gives every rank the contents of the root's tensor; the handle yields the tensor.
     ///
     /// # Errors
