@@ -22,7 +22,7 @@ use super::process::{ListenScope, ProcessOptions};
 use super::rendezvous::Tables;
 use super::secret;
 
-/// The part of a [`Process`] that tasks on the control thread may hold: it does not keep the
+/// The part of a [`Process`](super::Process) that tasks on the control thread may hold: it does not keep the
 /// thread alive.
 pub(crate) struct Core {
     pub(crate) id: ProcessId,

@@ -135,31 +135,8 @@ fn pass() {
 /// Forks while a control plane is up.
 fn fork() {
     let process = Process::acquire(&ProcessOptions::new()).unwrap();
-    let alone = |process: &Arc<Process>| {
-        struct Nowhere;
-        impl std::fmt::Debug for Nowhere {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("Nowhere")
-            }
-        }
-        #[comm_core::async_trait]
-        impl comm_core::Rendezvous for Nowhere {
-            fn describe(&self) -> String {
-                "nowhere".to_owned()
-            }
-            async fn publish(&self, _: &str, _: Bytes, _: Instant) -> Result<()> {
-                unreachable!("a world of one asks nobody")
-            }
-            async fn lookup(&self, _: &str, _: Instant) -> Result<Bytes> {
-                unreachable!("a world of one asks nobody")
-            }
-        }
-        join(
-            process,
-            JoinOptions::new(0, 1, Arc::new(Nowhere)).deadline(soon()),
-        )
-        .unwrap()
-    };
+    let alone =
+        |process: &Arc<Process>| join(process, JoinOptions::alone().deadline(soon())).unwrap();
     let joined = alone(&process);
     // SAFETY: the child runs ordinary code afterwards, as children of a Python program do; the
     // only other threads are the control thread and the allocator-safe standard library's.
