@@ -50,3 +50,14 @@ pub use half::{bf16, f16};
 pub use communicator::{Builder, Communicator};
 pub use threads::{init_all, init_all_with};
 pub use transports::compiled_transports;
+
+/// Compiles and runs the programs of the user guide as documentation tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../docs/failure-handling.md")]
+    struct FailureHandling;
+}

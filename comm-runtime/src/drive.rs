@@ -268,16 +268,17 @@ impl Core {
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),
             (None, Call::Collective { plan, .. }) => {
-                let ends = &state.ends;
-                let unsent = plan
-                    .sends_to
-                    .iter()
-                    .filter(|peer| ends.send_to(**peer, 0).is_none());
-                let unreceived = plan
-                    .receives_from
-                    .iter()
-                    .filter(|peer| ends.recv_from(**peer, 0).is_none());
-                ranks.extend(unsent.chain(unreceived));
+                for flow in plan.flows() {
+                    let sends = flow
+                        .sends_to
+                        .iter()
+                        .filter(|peer| state.ends.send_to(**peer, flow.channel).is_none());
+                    let receives = flow
+                        .receives_from
+                        .iter()
+                        .filter(|peer| state.ends.recv_from(**peer, flow.channel).is_none());
+                    ranks.extend(sends.chain(receives));
+                }
             }
         }
         ranks.sort_unstable();

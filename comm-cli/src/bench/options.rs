@@ -18,7 +18,8 @@ const AUTO: &str = "auto";
 /// Lists are separated by commas. Sizes are bytes, with K, M or G for powers of 1024.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// What to measure: all_reduce, broadcast, pingpong, bandwidth, init, or all.
+    /// What to measure: all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all,
+    /// gather, scatter, pingpong, bandwidth, init, or all.
     #[arg(long = "op", value_name = "OPERATION,..", value_delimiter = ',')]
     pub operations: Vec<OperationChoice>,
 
@@ -287,7 +288,8 @@ pub(super) mod tests {
         for (line, wanted) in [
             (
                 "--op allreduce",
-                "all_reduce, broadcast, pingpong, bandwidth, init or all",
+                "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, \
+                 scatter, pingpong, bandwidth, init or all",
             ),
             ("--ranks 0", "0 is not in"),
             ("--ranks two", "invalid"),

@@ -383,6 +383,9 @@ impl CommunicatorBuilder {
             ("COMM_STEP_BYTES", plan.step_bytes.to_string()),
             ("COMM_CHANNELS", plan.channels.to_string()),
             ("COMM_ONE_SHOT_BYTES", plan.one_shot_bytes.to_string()),
+            ("COMM_TREE_RANKS", plan.tree_ranks.to_string()),
+            ("COMM_TREE_BYTES", plan.tree_bytes.to_string()),
+            ("COMM_TREE_CHUNK_BYTES", plan.tree_chunk_bytes.to_string()),
             ("COMM_ALGO", algorithms.join(",")),
         ]
         .into_iter()

@@ -17,7 +17,7 @@ pub(crate) mod program;
 mod run;
 mod transfer;
 
-pub(crate) use one_shot::OneShotReduce;
+pub(crate) use one_shot::{Fold, OneShotReduce};
 pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 
