@@ -57,7 +57,7 @@ impl<T: Number> Calls for ReduceScatter<'_, T> {
         let blocks = Blocks::new(comm, count, round);
         let expected = blocks.reduced::<T>(op, rank);
         let (input, output) = self.buffers.both_mut()?;
-        expected.spoiled().fill(output);
+        expected.spoiled().fill(&mut output[blocks.range(0)]);
         let source = if in_place { &mut *output } else { &mut *input };
         blocks.fill(source, |receiver| blocks.operand::<T>(op, rank, receiver));
         Self::call(comm, op, in_place, input, output)?;

@@ -54,7 +54,7 @@ impl<T: Number> Calls for Scatter<'_, T> {
         let blocks = Blocks::new(comm, count, round);
         let own = blocks.moved::<T>(ROOT, rank);
         let (input, output) = self.buffers.both_mut()?;
-        own.spoiled().fill(output);
+        own.spoiled().fill(&mut output[blocks.range(0)]);
         if rank == ROOT {
             let source = if in_place { &mut *output } else { &mut *input };
             blocks.fill(source, |receiver| blocks.moved::<T>(ROOT, receiver));

@@ -237,3 +237,22 @@ fn ranks_may_differ_in_whether_they_work_in_place() {
         }
     }
 }
+
+#[test]
+fn a_barrier_comes_to_an_end() {
+    for ranks in 1..=MOST_RANKS as u32 {
+        let barrier = Request {
+            kind: OperationKind::Barrier,
+            dtype: None,
+            op: None,
+            root: 0,
+            count: 0,
+            in_place: true,
+        };
+        let player = |rank| {
+            let planner = Planner::new(rank, ranks, PlanConfig::default());
+            Player::new(planner.plan(&barrier).unwrap(), Vec::new(), 0, 0)
+        };
+        play(&mut (0..ranks).map(player).collect::<Vec<_>>());
+    }
+}
