@@ -264,7 +264,10 @@ impl<'a> Filling<'a> {
         match port.kind {
             PortKind::Infiniband { port, guid } => {
                 document.set_if_absent(id, "port", port);
-                document.set_if_absent(id, "guid", format!("{guid:#x}"));
+                // Without a guid every port counts as a wire of its own.
+                if guid != 0 {
+                    document.set_if_absent(id, "guid", format!("{guid:#x}"));
+                }
                 let gdr = self.machine.gpus.iter().any(|gpu| gpu.gdr == Some(true));
                 document.set_if_absent(id, "gdr", u8::from(gdr));
             }
@@ -279,7 +282,7 @@ impl<'a> Filling<'a> {
 
     fn first_cpu(&mut self) -> ElementId {
         let first = self.cpus.keys().find(|numa| **numa >= 0).copied();
-        let first = first.unwrap_or_else(|| self.machine.numa[0].number);
+        let first = first.unwrap_or_else(|| self.machine.first_node());
         self.cpu(first)
     }
 
@@ -309,7 +312,7 @@ impl<'a> Filling<'a> {
             .collect();
         if counts.is_empty() {
             // Nothing is known about CPUs; the process runs all the same.
-            counts.push((self.machine.numa[0].number, 1));
+            counts.push((self.machine.first_node(), 1));
         }
         let mut dev = 0;
         for (numa, count) in counts {

@@ -80,6 +80,11 @@ impl Machine {
         }
     }
 
+    /// The number of the first NUMA node.
+    pub(super) fn first_node(&self) -> i32 {
+        self.numa.first().map_or(-1, |node| node.number)
+    }
+
     /// The PCI device with an address.
     pub(super) fn pci_device(&self, bus_id: crate::xml::BusId) -> Option<&PciDevice> {
         let found = self

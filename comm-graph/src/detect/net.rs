@@ -17,7 +17,7 @@ pub enum PortKind {
     Infiniband {
         /// The port's number on its device.
         port: u32,
-        /// The device's identity.
+        /// The device's identity; 0 when unknown.
         guid: u64,
     },
     /// A network interface of the kernel.
