@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod detect;
+pub mod draw;
 pub mod model;
 mod options;
 pub mod path;
