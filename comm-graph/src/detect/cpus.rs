@@ -30,6 +30,38 @@ impl CpuSet {
         Self(cpus)
     }
 
+    /// Reads the mask of topology files; `None` when it is none.
+    #[must_use]
+    pub fn parse_mask(text: &str) -> Option<Self> {
+        let mut cpus = BTreeSet::new();
+        for (group, first) in text.trim().rsplit(',').zip((0..MOST_CPUS).step_by(32)) {
+            let bits = u32::from_str_radix(group.trim_start_matches("0x"), 16).ok()?;
+            cpus.extend(
+                (0..32)
+                    .filter(|bit| bits >> bit & 1 == 1)
+                    .map(|bit| first + bit),
+            );
+        }
+        Some(Self(cpus))
+    }
+
+    /// The kernel's form of a list, such as `0-3,8,10-11`.
+    #[must_use]
+    pub fn to_list(&self) -> String {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for cpu in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == cpu => *last = cpu,
+                _ => ranges.push((cpu, cpu)),
+            }
+        }
+        let texts = ranges.iter().map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+        texts.collect::<Vec<_>>().join(",")
+    }
+
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
@@ -184,7 +216,10 @@ mod tests {
             ("32", "00000001,00000000"),
             ("", "00000000"),
         ] {
-            assert_eq!(CpuSet::parse_list(list).to_mask(), mask, "{list}");
+            let cpus = CpuSet::parse_list(list);
+            assert_eq!(cpus.to_mask(), mask, "{list}");
+            assert_eq!(cpus.to_list(), list);
+            assert_eq!(CpuSet::parse_mask(mask), Some(cpus));
         }
     }
 

@@ -3,7 +3,7 @@
 //! Boxes are stored parents first, so sizes are one pass backwards and places one pass forwards;
 //! nothing recurses, however deep a file nests its switches.
 
-use crate::model::{DeviceKind, LinkKind, NodeId, NodeKind, NodeRole, System};
+use crate::model::{DeviceKind, NodeId, NodeKind, NodeRole, System};
 
 use super::scene::Rect;
 use super::text;
@@ -52,7 +52,6 @@ pub(super) struct Block {
 /// All boxes of a system, parents before children.
 pub(super) fn layout(system: &System, left: f32, top: f32) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut seen = vec![false; system.node_count()];
     let mut hosts = Vec::new();
     for host in 0..system.hosts() {
         let cpus: Vec<NodeId> = system
@@ -74,14 +73,11 @@ pub(super) fn layout(system: &System, left: f32, top: f32) -> Vec<Block> {
             .map(|cpu| (blocks.len() - 1, cpu))
             .collect();
         while let Some((parent, node)) = pending.pop() {
-            if std::mem::replace(&mut seen[node.index()], true) {
-                continue;
-            }
             let index = blocks.len();
             let block = describe(system, node);
             blocks[parent].hold(index, matches!(block.what, What::Nic(_)));
             blocks.push(block);
-            let below = below(system, node, &seen);
+            let below = system.below(node);
             pending.extend(below.into_iter().rev().map(|child| (index, child)));
         }
     }
@@ -135,45 +131,18 @@ impl Block {
     }
 }
 
-/// What hangs below a node in the tree of PCI links (and slots on their NUMA node), in file order.
-fn below(system: &System, node: NodeId, seen: &[bool]) -> Vec<NodeId> {
-    let cpu = system.node(node).kind() == NodeKind::Cpu;
-    let mut found: Vec<NodeId> = system
-        .links_of(node)
-        .filter(|(_, link)| {
-            let kind = system.node(link.to).kind();
-            let holds = link.kind == LinkKind::Pci
-                || (link.kind == LinkKind::Local && cpu && kind == NodeKind::Device);
-            let inside = matches!(kind, NodeKind::Pci | NodeKind::Device | NodeKind::Nic);
-            holds && inside && !seen[link.to.index()]
-        })
-        .map(|(_, link)| link.to)
-        .collect();
-    found.sort_unstable();
-    found
-}
-
 /// The box of a node, without what is inside.
 fn describe(system: &System, node: NodeId) -> Block {
-    let up = system
-        .links_of(node)
-        .filter(|(_, link)| {
-            let kind = system.node(link.to).kind();
-            matches!(kind, NodeKind::Pci | NodeKind::Cpu)
-                && matches!(link.kind, LinkKind::Pci | LinkKind::Local)
-        })
-        // The way up is the last link of a node.
-        .last()
-        .map(|(_, link)| link.gbps);
+    let up = system.up_link(node).map(|link| link.gbps);
     match &system.node(node).role {
         NodeRole::Device(device) => {
             let mut lines = vec![match device.kind {
                 DeviceKind::Gpu { .. } => (format!("GPU {}", device.dev), None),
                 DeviceKind::HostSlot => (format!("slot {}", device.dev), None),
             }];
-            for (_, link) in system.links_of(node) {
-                if let NodeRole::Endpoint(endpoint) = &system.node(link.to).role {
-                    lines.push((format!("rank {}", endpoint.rank), Some(link.to)));
+            for id in system.endpoints_of(node) {
+                if let NodeRole::Endpoint(endpoint) = &system.node(id).role {
+                    lines.push((format!("rank {}", endpoint.rank), Some(id)));
                 }
             }
             if let Some(sm) = device.compute_capability() {
@@ -183,11 +152,7 @@ fn describe(system: &System, node: NodeId) -> Block {
             Block::new(What::Device(node), lines, up)
         }
         NodeRole::Nic(nic) => {
-            let ports: Vec<NodeId> = system
-                .links_of(node)
-                .map(|(_, link)| link.to)
-                .filter(|to| system.node(*to).kind() == NodeKind::Net)
-                .collect();
+            let ports = system.ports_of(node);
             let mut lines = Vec::new();
             for port in &ports {
                 if let NodeRole::Net(net) = &system.node(*port).role {
