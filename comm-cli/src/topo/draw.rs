@@ -17,12 +17,6 @@ pub(super) fn run(job: &Job, output: &Path, trees: bool, lookup: Lookup<'_>) -> 
             "name a topology file",
         ));
     };
-    if systems.len() > 1 {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "one picture shows one machine; draw the files one by one",
-        ));
-    }
     let name = path.file_name().unwrap_or(path.as_os_str());
     let title = name.to_string_lossy();
     input::write(output, &draw::machine(&title, system, &plan))?;

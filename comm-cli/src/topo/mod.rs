@@ -12,7 +12,7 @@
 //! | `draw FILE -o out.svg [--trees]` | pictures of the machine, its rings and its trees | 0 |
 //!
 //! * `--hosts K` plans a job on K hosts; several files are taken in turn, so as many hosts as files
-//!   (the default) are one of each, in that order.
+//!   (the default) are one of each, in that order. One picture shows one file.
 //! * Variables that steer paths and search work as in a job, under `COMM_` and NCCL's names.
 //! * `show` without a file and `detect` look at this machine and fill in what the file named by
 //!   `COMM_TOPO_FILE` or `NCCL_TOPO_FILE` lacks; `COMM_TOPO_DUMP_FILE` or `NCCL_TOPO_DUMP_FILE`
@@ -30,7 +30,7 @@ mod plan;
 mod show;
 mod validate;
 
-pub use options::{Command, Job, Operation, Options};
+pub use options::{Command, Detect, Job, Operation, Options};
 
 use std::io::{ErrorKind as IoErrorKind, Write as _};
 
@@ -58,7 +58,18 @@ pub fn run(options: &Options) -> Result<u8> {
                 print(&text)?;
             }
         }
-        Command::Draw { job, output, trees } => draw::run(job, output, *trees, &lookup)?,
+        Command::Draw {
+            file,
+            hosts,
+            output,
+            trees,
+        } => {
+            let job = Job {
+                files: vec![file.clone()],
+                hosts: Some(*hosts),
+            };
+            draw::run(&job, output, *trees, &lookup)?;
+        }
     }
     Ok(0)
 }

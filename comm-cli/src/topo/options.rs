@@ -55,9 +55,12 @@ pub enum Command {
     Detect(Detect),
     /// Draw a machine and its rings as SVG.
     Draw {
-        /// The machines; the first one is drawn.
-        #[command(flatten)]
-        job: Job,
+        /// A topology file in NCCL's XML format.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// On how many such hosts the job of the rings and trees runs.
+        #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        hosts: u32,
         /// The picture to write.
         #[arg(short, long, value_name = "SVG")]
         output: PathBuf,

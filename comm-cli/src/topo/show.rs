@@ -68,9 +68,8 @@ fn push_children(
 
 fn describe(system: &System, node: NodeId) -> String {
     let up = match system.up_link(node) {
-        // Virtual cards hang on their CPU without a wire.
-        Some(link) if link.gbps < 5000.0 => format!("  {} GB/s", link.gbps),
-        _ => String::new(),
+        Some(link) => format!("  {} GB/s", link.gbps),
+        None => String::new(),
     };
     match &system.node(node).role {
         NodeRole::Cpu(cpu) => {
@@ -115,6 +114,7 @@ fn describe(system: &System, node: NodeId) -> String {
         }
         NodeRole::Nic(nic) => match nic.bus_id {
             Some(bus_id) => format!("network card {bus_id}{up}"),
+            // It hangs on its CPU without a wire.
             None => "virtual network card".to_owned(),
         },
         NodeRole::Net(net) => {
