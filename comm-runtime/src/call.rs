@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
 use crate::edge::ends::Identity;
-use crate::operation::{Buffers, HostOperation, OneShotReduce, ProgramRun, RecvRun, SendRun};
+use crate::operation::{
+    Buffers, DirectReduce, HostOperation, OneShotReduce, ProgramRun, RecvRun, SendRun,
+};
 use crate::plan::Plan;
 
 /// What the user asked for, with the memory concerned.
@@ -99,6 +101,13 @@ impl Active {
                 if plan.is_one_shot_reduction() && plan.world_size > 1 =>
             {
                 HostOperation::OneShotReduce(OneShotReduce::new(
+                    Arc::clone(plan),
+                    identity,
+                    *buffers,
+                ))
+            }
+            Call::Collective { plan, buffers } if plan.algorithm() == Algorithm::DirectShared => {
+                HostOperation::DirectReduce(DirectReduce::new(
                     Arc::clone(plan),
                     identity,
                     *buffers,

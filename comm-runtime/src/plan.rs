@@ -191,6 +191,8 @@ pub(crate) struct Planner {
     rank: Rank,
     world_size: u32,
     config: PlanConfig,
+    /// Whether all ranks reach each other's memory.
+    shares_memory: bool,
     cache: Mutex<HashMap<Request, Arc<Plan>>>,
 }
 
@@ -203,8 +205,16 @@ impl Planner {
             rank,
             world_size,
             config,
+            shares_memory: false,
             cache: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// Says that the first edge of every pair of ranks gives access to the peer's memory; the same
+    /// on all ranks.
+    pub(crate) const fn sharing_memory(mut self, shares_memory: bool) -> Self {
+        self.shares_memory = shares_memory && self.world_size > 1;
+        self
     }
 
     pub(crate) const fn config(&self) -> &PlanConfig {
@@ -272,6 +282,11 @@ impl Planner {
             OperationKind::AllReduce if bytes.saturating_mul(n) <= self.config.one_shot_bytes => {
                 &[Algorithm::OneShot, Algorithm::Ring]
             }
+            OperationKind::AllReduce if self.shares_memory => &[
+                Algorithm::DirectShared,
+                Algorithm::Ring,
+                Algorithm::OneShot,
+            ],
             OperationKind::AllReduce => &[Algorithm::Ring, Algorithm::OneShot],
             OperationKind::Broadcast if n == 2 || bytes <= 4096 => {
                 &[Algorithm::OneShot, Algorithm::Ring]
@@ -324,6 +339,12 @@ impl Planner {
                 plan.sends_to = others.clone().collect();
                 plan.receives_from = others.collect();
                 // The program itself is not used; its place gives the lane one channel to connect.
+                plan.channels = vec![Program::Dissemination(Dissemination { rounds: 0 })];
+            }
+            (OperationKind::AllReduce, Algorithm::DirectShared) => {
+                plan.sends_to = others.clone().collect();
+                plan.receives_from = others.collect();
+                // As above.
                 plan.channels = vec![Program::Dissemination(Dissemination { rounds: 0 })];
             }
             (OperationKind::AllReduce, Algorithm::Ring) => {
@@ -456,6 +477,23 @@ mod tests {
             (&[1][..], &[3][..])
         );
         assert_eq!(large.average_of, 4);
+    }
+
+    #[test]
+    fn ranks_that_share_memory_work_on_it_in_place_unless_the_message_is_small() {
+        let planner = Planner::new(0, 4, PlanConfig::default()).sharing_memory(true);
+        let small = planner.plan(&request(OperationKind::AllReduce, 2)).unwrap();
+        assert_eq!(small.algorithm(), Algorithm::OneShot);
+        let large = planner
+            .plan(&request(OperationKind::AllReduce, 1 << 20))
+            .unwrap();
+        assert_eq!(large.algorithm(), Algorithm::DirectShared);
+        assert_eq!(large.sends_to, [1, 2, 3]);
+        let alone = Planner::new(0, 1, PlanConfig::default()).sharing_memory(true);
+        let alone = alone
+            .plan(&request(OperationKind::AllReduce, 1 << 20))
+            .unwrap();
+        assert_ne!(alone.algorithm(), Algorithm::DirectShared);
     }
 
     #[test]

@@ -71,6 +71,7 @@ fn try_receive(receiver: &mut FifoReceiver) -> Result<Option<u64>> {
             // SAFETY: loom checks that nobody writes the payload at the same time.
             assert_eq!(cell.with(|payload| unsafe { *payload }), step);
         }
+        Arrived::Offer(header) => panic!("nobody offered {header:?}"),
     }
     receiver.consume();
     Ok(Some(step))

@@ -115,6 +115,12 @@ impl FifoReceiver {
         Ok(())
     }
 
+    /// Whether the sender may offer its memory over this FIFO.
+    #[must_use]
+    pub const fn takes_offers(&self) -> bool {
+        self.memory.allows_offers()
+    }
+
     /// Makes the memory that the next step offers the caller's for the life of the claim.
     ///
     /// `None` if the next step is no offer that has arrived, was revoked, or is claimed already.

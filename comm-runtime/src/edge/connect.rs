@@ -36,11 +36,11 @@ use comm_core::doorbell::RingTarget;
 use comm_core::fifo::{FifoLayout, FifoMemory};
 use comm_core::{
     ConnInfo, ConnectHandle, ConnectionIndex, Edge, Error, ErrorKind, Rank, Result, Transport,
-    Verdict,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::candidates::candidate;
 use super::ends::{RecvEnd, SendEnd};
 use super::prove;
 use crate::call::Call;
@@ -553,19 +553,6 @@ impl Core {
             ConnectionIndex::Collective => LaneKey::Collective,
             _ => LaneKey::Recv(from),
         }
-    }
-}
-
-/// Why a transport cannot serve an edge; `None` if it can.
-fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
-    for end in [edge.sender, edge.receiver] {
-        if end.transport_facts(transport.name()).is_none() {
-            return Some(format!("rank {} does not have it", end.rank));
-        }
-    }
-    match transport.can_connect(edge) {
-        Verdict::Yes => None,
-        Verdict::No(reason) => Some(reason),
     }
 }
 
