@@ -267,13 +267,16 @@ impl Core {
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),
             (None, Call::Collective { plan, .. }) => {
-                for peer in plan.sends_to.iter().chain(&plan.receives_from) {
-                    let connected = state.ends.send_to(*peer, 0).is_some()
-                        || state.ends.recv_from(*peer, 0).is_some();
-                    if !connected {
-                        ranks.push(*peer);
-                    }
-                }
+                let ends = &state.ends;
+                let unsent = plan
+                    .sends_to
+                    .iter()
+                    .filter(|peer| ends.send_to(**peer, 0).is_none());
+                let unreceived = plan
+                    .receives_from
+                    .iter()
+                    .filter(|peer| ends.recv_from(**peer, 0).is_none());
+                ranks.extend(unsent.chain(unreceived));
             }
         }
         ranks.sort_unstable();

@@ -33,8 +33,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "registered memory, implementations of the unsafe backend trait",
     ),
     (
-        "comm-runtime/src/control/interfaces/enumerate",
-        "getifaddrs, which rustix does not offer",
+        "comm-runtime/src/control/ffi",
+        "calls of the C library that rustix does not offer",
     ),
     (
         "comm-runtime/src/edge/prove",
