@@ -130,7 +130,10 @@ fn all_reduce_in_place_on_some_ranks_and_out_of_place_on_others() {
                         output.fill(-1);
                         comm.all_reduce_into(&input, &mut output, op).unwrap();
                     }
-                    assert!(output == expected, "{op} of {count} on rank {rank} of {ranks}");
+                    assert!(
+                        output == expected,
+                        "{op} of {count} on rank {rank} of {ranks}"
+                    );
                 }
             }
         });
@@ -166,7 +169,13 @@ fn asynchronous_forms_are_offered_by_workers_also_if_the_handle_is_dropped() {
         let tensor = TensorMut::from_vec(vec![1_i32; 1_000_003], &[1_000_003]).unwrap();
         let tensor = comm.all_reduce_async(tensor, ReduceOp::Sum).unwrap();
         let tensor = tensor.take().unwrap();
-        assert!(tensor.as_slice::<i32>().unwrap().iter().all(|sum| *sum == 2));
+        assert!(
+            tensor
+                .as_slice::<i32>()
+                .unwrap()
+                .iter()
+                .all(|sum| *sum == 2)
+        );
         comm.barrier().unwrap();
     });
 }
@@ -254,7 +263,10 @@ fn an_abort_in_a_large_message_leaves_both_buffers_alone_from_then_on() {
                 match &result {
                     Ok(()) => assert!(buffer == expected),
                     Err(_) => assert!(
-                        buffer.iter().zip(&expected).all(|(got, sent)| got == sent || *got == 0),
+                        buffer
+                            .iter()
+                            .zip(&expected)
+                            .all(|(got, sent)| got == sent || *got == 0),
                         "a slice was read after the send had returned"
                     ),
                 }

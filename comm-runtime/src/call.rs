@@ -107,11 +107,7 @@ impl Active {
                 ))
             }
             Call::Collective { plan, buffers } if plan.algorithm() == Algorithm::DirectShared => {
-                HostOperation::DirectReduce(DirectReduce::new(
-                    Arc::clone(plan),
-                    identity,
-                    *buffers,
-                ))
+                HostOperation::DirectReduce(DirectReduce::new(Arc::clone(plan), identity, *buffers))
             }
             Call::Collective { plan, buffers } => {
                 HostOperation::Program(ProgramRun::new(Arc::clone(plan), identity, *buffers))

@@ -282,11 +282,9 @@ impl Planner {
             OperationKind::AllReduce if bytes.saturating_mul(n) <= self.config.one_shot_bytes => {
                 &[Algorithm::OneShot, Algorithm::Ring]
             }
-            OperationKind::AllReduce if self.shares_memory => &[
-                Algorithm::DirectShared,
-                Algorithm::Ring,
-                Algorithm::OneShot,
-            ],
+            OperationKind::AllReduce if self.shares_memory => {
+                &[Algorithm::DirectShared, Algorithm::Ring, Algorithm::OneShot]
+            }
             OperationKind::AllReduce => &[Algorithm::Ring, Algorithm::OneShot],
             OperationKind::Broadcast if n == 2 || bytes <= 4096 => {
                 &[Algorithm::OneShot, Algorithm::Ring]

@@ -106,16 +106,10 @@ impl Registered {
         let memory = FifoMemory::heap_with_offers(own.key.layout);
         let (end, others) = if own.sends {
             let (sender, receiver) = memory.into_ends(own_bells, peer_bells);
-            (
-                ConnInfo::MemorySend(sender),
-                ConnInfo::MemoryRecv(receiver),
-            )
+            (ConnInfo::MemorySend(sender), ConnInfo::MemoryRecv(receiver))
         } else {
             let (sender, receiver) = memory.into_ends(peer_bells, own_bells);
-            (
-                ConnInfo::MemoryRecv(receiver),
-                ConnInfo::MemorySend(sender),
-            )
+            (ConnInfo::MemoryRecv(receiver), ConnInfo::MemorySend(sender))
         };
         let made = Entry::Made {
             by: self.token,
@@ -189,7 +183,7 @@ mod tests {
             else {
                 panic!("each end gets its own role")
             };
-            assert!(send.offers().is_some());
+            assert!(send.carries_offers() && recv.carries_offers());
             assert!(send.try_send_small(b"hello", 1).unwrap());
             assert!(recv.try_step().unwrap().is_some());
             assert!(!tokens.into_iter().any(is_registered));

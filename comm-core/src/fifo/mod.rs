@@ -22,7 +22,7 @@
 //!
 //! # Layout
 //!
-//! One page of control words (credit, waiters and 8 lines) followed by 8 slots of `step_bytes`.
+//! One page of control words (credit, waiters, claims and 8 lines) followed by 8 slots of `step_bytes`.
 //! Slots are spread by [`SLOT_SKEW_BYTES`] so that equal offsets of user buffers and slots do not
 //! share cache sets. The layout is the same on the heap, in a sealed memory file and under loom;
 //! the algorithm ([`FifoSender`], [`FifoReceiver`]) does not know which it runs on.

@@ -117,7 +117,7 @@ impl FifoReceiver {
 
     /// Whether the sender may offer its memory over this FIFO.
     #[must_use]
-    pub const fn takes_offers(&self) -> bool {
+    pub const fn carries_offers(&self) -> bool {
         self.memory.allows_offers()
     }
 

@@ -123,6 +123,12 @@ impl FifoSender {
         Ok(())
     }
 
+    /// Whether this end may offer memory over the FIFO.
+    #[must_use]
+    pub const fn carries_offers(&self) -> bool {
+        self.memory.allows_offers()
+    }
+
     /// What keeps track of the offers of one operation, or `None` if the edge carries none.
     #[must_use]
     pub fn offers(&self) -> Option<Offers> {

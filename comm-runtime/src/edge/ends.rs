@@ -306,7 +306,7 @@ impl RecvEnd {
     /// Whether the sender may offer memory over this edge.
     pub(crate) const fn takes_offers(&self) -> bool {
         match &self.kind {
-            RecvKind::Memory(fifo) => fifo.takes_offers(),
+            RecvKind::Memory(fifo) => fifo.carries_offers(),
             RecvKind::Message(_) => false,
         }
     }
