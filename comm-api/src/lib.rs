@@ -22,6 +22,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `p2p` (default) | direct access between ranks that are threads of one process |
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
 //!
 //! A feature adds a candidate for connecting two ranks. It can change the route of a message, never

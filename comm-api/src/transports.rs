@@ -9,6 +9,8 @@ use comm_runtime::CommunicatorBuilder;
 #[must_use]
 pub const fn compiled_transports() -> &'static [&'static str] {
     &[
+        #[cfg(feature = "p2p")]
+        comm_transport_p2p::NAME,
         #[cfg(all(feature = "shm", target_os = "linux"))]
         comm_transport_shm::NAME,
     ]
@@ -20,9 +22,26 @@ pub const fn compiled_transports() -> &'static [&'static str] {
 ///
 /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) for a switch that cannot be parsed.
 pub(crate) fn register(builder: CommunicatorBuilder) -> Result<CommunicatorBuilder> {
+    #[cfg(feature = "p2p")]
+    let builder = p2p(builder)?;
     #[cfg(all(feature = "shm", target_os = "linux"))]
     let builder = shm(builder)?;
     Ok(builder)
+}
+
+#[cfg(feature = "p2p")]
+fn p2p(builder: CommunicatorBuilder) -> Result<CommunicatorBuilder> {
+    use std::sync::Arc;
+
+    use comm_transport_p2p::P2pTransport;
+
+    let disabled = switched_off("P2P", |name| std::env::var(name).ok())?;
+    Ok(builder.transport(comm_transport_p2p::NAME, move |context| {
+        Ok(Arc::new(match disabled {
+            Some(variable) => P2pTransport::disabled(format!("{variable}=1 is set")),
+            None => P2pTransport::new(Arc::clone(&context.doorbells)),
+        }))
+    }))
 }
 
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -40,8 +59,8 @@ fn shm(builder: CommunicatorBuilder) -> Result<CommunicatorBuilder> {
     }))
 }
 
-/// The variable (`COMM_SHM_DISABLE` or NCCL's) that switches a transport off, if one does.
-#[cfg(any(test, all(feature = "shm", target_os = "linux")))]
+/// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.
+#[cfg(any(test, feature = "p2p", all(feature = "shm", target_os = "linux")))]
 fn switched_off(what: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
     for prefix in ["COMM", "NCCL"] {
         let variable = format!("{prefix}_{what}_DISABLE");

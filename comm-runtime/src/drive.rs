@@ -53,6 +53,8 @@ impl Core {
         mut active: Active,
     ) -> Result<()> {
         let result = self.run_active(lane, &mut driving, &mut active);
+        // Takes back what it offered to peers, before anybody else drives the lane's edges.
+        drop(active);
         self.leave(lane, driving);
         result
     }
@@ -103,7 +105,7 @@ impl Core {
                 };
             }
         };
-        (queued.complete)(result);
+        queued.finish(result);
         Queue::Moved
     }
 
@@ -208,6 +210,9 @@ impl Core {
             operation.blocked_on(&mut |on| {
                 let armed = match on {
                     BlockedOn::Credit(index) => state.ends.send[index].arm(doorbell),
+                    BlockedOn::Acknowledgement(index) => {
+                        state.ends.send[index].arm_acknowledged(doorbell)
+                    }
                     BlockedOn::Step(index) => state.ends.recv[index].arm(doorbell),
                 };
                 match armed {
@@ -228,7 +233,9 @@ impl Core {
         lane.disarm();
         if let Some(operation) = &active.operation {
             operation.blocked_on(&mut |on| match on {
-                BlockedOn::Credit(index) => state.ends.send[index].disarm(),
+                BlockedOn::Credit(index) | BlockedOn::Acknowledgement(index) => {
+                    state.ends.send[index].disarm();
+                }
                 BlockedOn::Step(index) => state.ends.recv[index].disarm(),
             });
         }
@@ -262,7 +269,9 @@ impl Core {
         match (&active.operation, &active.call) {
             (Some(operation), _) => operation.blocked_on(&mut |on| {
                 ranks.push(match on {
-                    BlockedOn::Credit(index) => state.ends.send[index].peer,
+                    BlockedOn::Credit(index) | BlockedOn::Acknowledgement(index) => {
+                        state.ends.send[index].peer
+                    }
                     BlockedOn::Step(index) => state.ends.recv[index].peer,
                 });
             }),
@@ -339,7 +348,7 @@ impl Core {
             Ok(()) => driving.current = Some(queued),
             Err(error) => {
                 let error = self.fail_operation(lane, driving, &queued.active, error);
-                (queued.complete)(Err(error));
+                queued.finish(Err(error));
             }
         }
     }

@@ -66,6 +66,18 @@ pub(crate) struct Queued {
     pub(crate) complete: Box<dyn FnOnce(Result<()>) + Send>,
 }
 
+impl Queued {
+    /// Ends the operation with `result`.
+    ///
+    /// The state machine goes first: what it offered to peers must be its owner's again when the
+    /// owner hears of the end.
+    pub(crate) fn finish(self, result: Result<()>) {
+        let Self { active, complete } = self;
+        drop(active);
+        complete(result);
+    }
+}
+
 impl fmt::Debug for Queued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queued")

@@ -38,11 +38,21 @@ pub(crate) fn on_every_rank<T: Send + 'static>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Starts `ranks` ranks with default settings and calls `body` on each.
+/// Starts `ranks` ranks over each transport that is compiled in, one after the other, and calls
+/// `body` on each; the results of all of them.
 #[allow(dead_code, reason = "not every test file needs it")]
 pub(crate) fn with_ranks<T: Send + 'static>(
     ranks: u32,
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
-    Ok(on_every_rank(comm_api::init_all(ranks)?, body))
+    let body = Arc::new(body);
+    let mut results = Vec::new();
+    for name in comm_api::compiled_transports() {
+        let communicators = comm_api::init_all_with(ranks, |builder| {
+            builder.only_transports(vec![(*name).to_owned()])
+        })?;
+        let body = Arc::clone(&body);
+        results.extend(on_every_rank(communicators, move |comm| body(comm)));
+    }
+    Ok(results)
 }

@@ -14,6 +14,7 @@ use super::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
 use crate::abort::AbortState;
 use crate::control::rendezvous::RendezvousAddress;
 use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Launcher, Process};
+use crate::edge::candidates::all_share_memory;
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
@@ -273,6 +274,8 @@ impl CommunicatorBuilder {
             .get(rank as usize)
             .ok_or_else(|| Error::new(ErrorKind::Internal, "the facts of this rank are missing"))?;
         let policy = WaitPolicy::from_facts(own, &peers);
+        let step_bytes = self.settings.plan.step_bytes;
+        let shares_memory = all_share_memory(&transports, &peers, step_bytes);
         let doorbells = Arc::clone(process.doorbells());
         let lanes = || {
             (0..world_size)
@@ -283,7 +286,8 @@ impl CommunicatorBuilder {
             rank,
             abort: AbortState::new(Arc::clone(&doorbells)),
             policy,
-            planner: Planner::new(rank, world_size, self.settings.plan.clone()),
+            planner: Planner::new(rank, world_size, self.settings.plan.clone())
+                .sharing_memory(shares_memory),
             workers: WorkerPool::of_process(&doorbells),
             process,
             control,

@@ -4,6 +4,15 @@ use comm_core::{Algorithm, Error, ErrorKind, OperationKind, Result};
 
 use super::{PlanConfig, Request};
 
+/// What planning has to know of the ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct World {
+    /// Number of ranks.
+    pub(super) size: u32,
+    /// Whether all ranks reach each other's memory.
+    pub(super) shares_memory: bool,
+}
+
 /// The first algorithm in the order of [`preference`] that the configuration allows.
 ///
 /// # Errors
@@ -11,7 +20,7 @@ use super::{PlanConfig, Request};
 /// If the configuration allows none that can carry out the operation, or nothing can.
 pub(super) fn choose(
     config: &PlanConfig,
-    world_size: u32,
+    world: World,
     request: &Request,
     block_bytes: usize,
 ) -> Result<Algorithm> {
@@ -19,7 +28,7 @@ pub(super) fn choose(
     if request.kind == OperationKind::Barrier {
         return Ok(Algorithm::Dissemination);
     }
-    let candidates = preference(config, world_size, request.kind, block_bytes);
+    let candidates = preference(config, world, request.kind, block_bytes);
     if candidates.is_empty() {
         return Err(
             Error::new(ErrorKind::Unsupported, "this operation is not a collective")
@@ -48,23 +57,24 @@ pub(super) fn choose(
 /// The algorithms that can carry out an operation, best first.
 fn preference(
     config: &PlanConfig,
-    world_size: u32,
+    world: World,
     kind: OperationKind,
     block_bytes: usize,
 ) -> &'static [Algorithm] {
-    use Algorithm::{DoubleTree, OneShot, Ring};
-    let whole_bytes = block_bytes.saturating_mul(world_size as usize);
+    use Algorithm::{DirectShared, DoubleTree, OneShot, Ring};
+    let whole_bytes = block_bytes.saturating_mul(world.size as usize);
     let one_shot = whole_bytes <= config.one_shot_bytes;
-    let tree = world_size >= config.tree_ranks && block_bytes <= config.tree_bytes;
+    let tree = world.size >= config.tree_ranks && block_bytes <= config.tree_bytes;
     match kind {
         OperationKind::AllReduce => match (one_shot, tree) {
             (true, _) => &[OneShot, DoubleTree, Ring],
+            (false, _) if world.shares_memory => &[DirectShared, Ring, DoubleTree, OneShot],
             (false, true) => &[DoubleTree, Ring, OneShot],
             (false, false) => &[Ring, DoubleTree, OneShot],
         },
         // Between two ranks every algorithm is one message, and one round is the simplest.
         OperationKind::Broadcast | OperationKind::Reduce => {
-            match (one_shot || world_size == 2, tree) {
+            match (one_shot || world.size == 2, tree) {
                 (true, _) => &[OneShot, DoubleTree, Ring],
                 (false, true) => &[DoubleTree, Ring, OneShot],
                 (false, false) => &[Ring, DoubleTree, OneShot],

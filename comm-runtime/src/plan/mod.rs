@@ -74,6 +74,8 @@ enum Method {
     Programs(Vec<Program>),
     /// All inputs of a reduction meet at once.
     Fold(Fold),
+    /// The ranks work on each other's memory.
+    Direct,
 }
 
 /// The edges of one program, or of a fold.
@@ -138,7 +140,7 @@ impl Plan {
     pub(crate) const fn fold(&self) -> Option<Fold> {
         match self.method {
             Method::Fold(fold) => Some(fold),
-            Method::Programs(_) => None,
+            Method::Programs(_) | Method::Direct => None,
         }
     }
 
@@ -147,7 +149,7 @@ impl Plan {
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&Program, &Resolved)> {
         let programs = match &self.method {
             Method::Programs(programs) => programs.as_slice(),
-            Method::Fold(_) => &[],
+            Method::Fold(_) | Method::Direct => &[],
         };
         programs
             .iter()

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use comm_core::{DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
 use super::cache::PlanCache;
-use super::choose::choose;
+use super::choose::{World, choose};
 use super::schedule::Schedule;
 use super::{Plan, PlanConfig, Request};
 use crate::kernels::Reducer;
@@ -16,6 +16,8 @@ pub(crate) struct Planner {
     rank: Rank,
     world_size: u32,
     config: PlanConfig,
+    /// Whether all ranks reach each other's memory.
+    shares_memory: bool,
     cache: PlanCache,
 }
 
@@ -25,8 +27,16 @@ impl Planner {
             rank,
             world_size,
             config,
+            shares_memory: false,
             cache: PlanCache::new(),
         }
+    }
+
+    /// Says that the first edge of every pair of ranks gives access to the peer's memory; the same
+    /// on all ranks.
+    pub(crate) const fn sharing_memory(mut self, shares_memory: bool) -> Self {
+        self.shares_memory = shares_memory && self.world_size > 1;
+        self
     }
 
     pub(crate) const fn config(&self) -> &PlanConfig {
@@ -74,7 +84,11 @@ impl Planner {
             _ => None,
         };
         let block_bytes = request.count.saturating_mul(element_bytes);
-        let algorithm = choose(&self.config, self.world_size, request, block_bytes)?;
+        let world = World {
+            size: self.world_size,
+            shares_memory: self.shares_memory,
+        };
+        let algorithm = choose(&self.config, world, request, block_bytes)?;
         let chunk_elements = (self.config.step_bytes / element_bytes).max(1);
         let schedule = Schedule {
             request,
@@ -164,6 +178,23 @@ mod tests {
         };
         assert_eq!(large.flows(), [ring]);
         assert_eq!(large.average_of, 4);
+    }
+
+    #[test]
+    fn ranks_that_share_memory_work_on_it_in_place_unless_the_message_is_small() {
+        let planner = Planner::new(0, 4, PlanConfig::default()).sharing_memory(true);
+        let small = planner.plan(&request(OperationKind::AllReduce, 2)).unwrap();
+        assert_eq!(small.algorithm(), Algorithm::OneShot);
+        let large = planner
+            .plan(&request(OperationKind::AllReduce, 1 << 20))
+            .unwrap();
+        assert_eq!(large.algorithm(), Algorithm::DirectShared);
+        assert_eq!(large.flows()[0].sends_to, [1, 2, 3]);
+        let alone = Planner::new(0, 1, PlanConfig::default()).sharing_memory(true);
+        let alone = alone
+            .plan(&request(OperationKind::AllReduce, 1 << 20))
+            .unwrap();
+        assert_ne!(alone.algorithm(), Algorithm::DirectShared);
     }
 
     #[test]

@@ -82,6 +82,10 @@ impl Schedule<'_> {
             (Algorithm::DoubleTree, Kind::AllReduce) => self.trees()?,
             (Algorithm::DoubleTree, Kind::Broadcast) => self.rooted_trees(false)?,
             (Algorithm::DoubleTree, Kind::Reduce) => self.rooted_trees(true)?,
+            (Algorithm::DirectShared, Kind::AllReduce) => {
+                let (flows, _) = self.fold();
+                (flows, Method::Direct)
+            }
             (Algorithm::Dissemination, Kind::Barrier) => self.dissemination(),
             _ => {
                 return Err(

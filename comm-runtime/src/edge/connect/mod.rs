@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use comm_core::{ConnectionIndex, Edge, Error, ErrorKind, Rank, Result, Transport, Verdict};
+use comm_core::{ConnectionIndex, Edge, Error, ErrorKind, Rank, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -244,18 +244,6 @@ impl Core {
             ConnectionIndex::Collective => LaneKey::Collective,
             _ => LaneKey::Recv(from),
         }
-    }
-}
-/// Why a transport cannot serve an edge; `None` if it can.
-fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
-    for end in [edge.sender, edge.receiver] {
-        if end.transport_facts(transport.name()).is_none() {
-            return Some(format!("rank {} does not have it", end.rank));
-        }
-    }
-    match transport.can_connect(edge) {
-        Verdict::Yes => None,
-        Verdict::No(reason) => Some(reason),
     }
 }
 

@@ -9,8 +9,9 @@ use comm_core::fifo::{FifoLayout, FifoMemory};
 use comm_core::{ConnInfo, ConnectHandle, Edge, Error, ErrorKind, Rank, Result, Transport};
 use tokio::sync::mpsc;
 
-use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, candidate, connection_index};
+use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, connection_index};
 use crate::communicator::Core;
+use crate::edge::candidates::candidate;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::edge::prove;
 use crate::lane::{LaneKey, Mail};
