@@ -87,6 +87,17 @@ pub(crate) struct Flow {
     pub(crate) receives_from: Vec<Rank>,
 }
 
+impl Flow {
+    /// The one edge of a message.
+    pub(crate) fn of_message(peer: Rank, sends: bool) -> Self {
+        Self {
+            channel: 0,
+            sends_to: sends.then_some(peer).into_iter().collect(),
+            receives_from: (!sends).then_some(peer).into_iter().collect(),
+        }
+    }
+}
+
 /// Indices of a flow's edges among the lane's ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolved {

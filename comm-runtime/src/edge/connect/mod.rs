@@ -155,15 +155,7 @@ impl Core {
         let flows = match call {
             Call::Collective { plan, .. } => plan.flows(),
             Call::Message(Message { peer, sends, .. }) => {
-                let (sends_to, receives_from) = match sends {
-                    true => (vec![*peer], Vec::new()),
-                    false => (Vec::new(), vec![*peer]),
-                };
-                message = [Flow {
-                    channel: 0,
-                    sends_to,
-                    receives_from,
-                }];
+                message = [Flow::of_message(*peer, *sends)];
                 &message
             }
         };
