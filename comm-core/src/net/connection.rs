@@ -36,6 +36,18 @@ pub enum Quiesce {
     StillBusy,
 }
 
+/// How far a direct transfer came; see clause N18 of the [contract](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a transfer is called on until it is done"]
+pub enum Transfer {
+    /// All bytes were moved.
+    Done,
+    /// Some bytes were moved.
+    Moved,
+    /// Nothing could be moved.
+    Blocked,
+}
+
 /// A part of a peer's window; see [`NetBackend::window`](super::NetBackend::window).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteSlice {
@@ -96,7 +108,7 @@ pub unsafe trait NetSend: Send + fmt::Debug {
         .with("offset_bytes", target.offset_bytes))
     }
 
-    /// Sends `data` without a request; whether all of it was sent (N18).
+    /// Sends what the network takes of `data`, without a request (N18).
     ///
     /// # Errors
     ///
@@ -104,7 +116,7 @@ pub unsafe trait NetSend: Send + fmt::Debug {
     /// [`NetProperties::copies_synchronously`](super::NetProperties::copies_synchronously) is set
     /// (the default); [`ErrorKind::InvalidArgument`] for no data, or for another length than that
     /// of the transfer under way; the connection's failure.
-    fn send_direct(&mut self, data: &[u8]) -> Result<bool> {
+    fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
         Err(no_direct(data.len()))
     }
 
@@ -145,12 +157,12 @@ pub unsafe trait NetRecv: Send + fmt::Debug {
     /// failure.
     fn test(&mut self, request: &Request) -> Result<Option<usize>>;
 
-    /// Receives into `data` without a request; whether it is full (N18).
+    /// Receives what has come into `data`, without a request (N18).
     ///
     /// # Errors
     ///
     /// As for [`NetSend::send_direct`].
-    fn recv_direct(&mut self, data: &mut [u8]) -> Result<bool> {
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
         Err(no_direct(data.len()))
     }
 

@@ -89,7 +89,7 @@
 //!
 //! * **N18 Direct.** [`NetSend::send_direct`] and [`NetRecv::recv_direct`] move the contents of
 //!   memory that is not registered: each call copies what the network takes or has, and keeps no
-//!   pointer. They are called with the same memory again until they say `true`. A transfer has a
+//!   pointer. They are called with the same memory until they say [`Transfer::Done`]. A transfer has a
 //!   place in the order of the connection like a message, and the k-th transfer sent meets the
 //!   k-th received; `isend` says `None` while one is under way. A transfer of another length than
 //!   the receiver's fails the connection with [`Protocol`](crate::ErrorKind::Protocol). The
@@ -104,7 +104,7 @@ use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 
-pub use connection::{NetRecv, NetSend, Quiesce, RemoteSlice, Request};
+pub use connection::{NetRecv, NetSend, Quiesce, RemoteSlice, Request, Transfer};
 pub use properties::{NetProperties, Reach};
 pub use region::{MemoryRegion, MrSlice, Region};
 

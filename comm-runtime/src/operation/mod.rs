@@ -45,6 +45,10 @@ pub(crate) enum BlockedOn {
     Credit(usize),
     /// A step at a receiving end.
     Step(usize),
+    /// Room for a direct transfer at a sending end.
+    DirectSend(usize),
+    /// More of a direct transfer at a receiving end.
+    DirectRecv(usize),
 }
 
 /// The user's memory.
@@ -112,8 +116,8 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.blocked_on(visit),
             Self::OneShotReduce(run) => run.blocked_on(visit),
-            Self::Send(_) => visit(BlockedOn::Credit(0)),
-            Self::Recv(_) => visit(BlockedOn::Step(0)),
+            Self::Send(run) => visit(run.blocked_on()),
+            Self::Recv(run) => visit(run.blocked_on()),
         }
     }
 }

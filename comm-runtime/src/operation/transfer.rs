@@ -1,13 +1,54 @@
 //! Sending and receiving one message over one edge, in steps.
 //!
 //! A message of `n` bytes takes `ceil(n / step_bytes)` steps, and an empty message takes one.
+//!
+//! Over edges with direct transfers a message of more than [`DIRECT_STEPS`] steps takes one empty
+//! step, by which the receiver knows that its operation is the sender's, and goes from the one
+//! buffer to the other without slots. Each call copies and keeps no pointer, so the operation can
+//! be given up at any time.
 
 use comm_core::Result;
 use comm_core::fifo::SMALL_BYTES;
+use comm_core::net::Transfer;
 
-use super::{Buffers, Ends, Progress};
+use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing};
 use crate::kernels;
+
+/// Steps that a message has at most if it goes through slots although it could go without: they
+/// let the sender go on before the receiver has come.
+const DIRECT_STEPS: usize = 4;
+
+/// Where a direct transfer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direct {
+    /// Nothing was done yet.
+    Undecided,
+    /// The message goes through slots.
+    No,
+    /// The empty step is to be sent, or received.
+    Announcing,
+    /// The bytes are on their way.
+    Moving,
+}
+
+impl Direct {
+    const fn decide(len_bytes: usize, step_bytes: usize, supported: bool) -> Self {
+        if supported && len_bytes > DIRECT_STEPS * step_bytes {
+            Self::Announcing
+        } else {
+            Self::No
+        }
+    }
+}
+
+const fn progress_of(transfer: Transfer) -> Progress {
+    match transfer {
+        Transfer::Done => Progress::Done,
+        Transfer::Moved => Progress::Moved,
+        Transfer::Blocked => Progress::Blocked,
+    }
+}
 
 /// Blocked, or moved if part of the budget was spent.
 const fn stopped(left_bytes: usize, budget_bytes: usize) -> Progress {
@@ -26,6 +67,7 @@ pub(crate) struct SendRun {
     len_bytes: usize,
     step_bytes: usize,
     sent_bytes: usize,
+    direct: Direct,
 }
 
 impl SendRun {
@@ -41,11 +83,28 @@ impl SendRun {
             len_bytes,
             step_bytes,
             sent_bytes: 0,
+            direct: Direct::Undecided,
         }
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.send[0];
+        if self.direct == Direct::Undecided {
+            self.direct = Direct::decide(self.len_bytes, self.step_bytes, end.supports_direct());
+        }
+        if self.direct == Direct::Announcing {
+            if end.try_reserve(0)?.is_none() {
+                return Ok(Progress::Blocked);
+            }
+            end.publish(0, &self.identity)?;
+            self.direct = Direct::Moving;
+        }
+        if self.direct == Direct::Moving {
+            // SAFETY: the buffer has this length, stays valid, and nobody writes to it before the
+            // operation is done or dropped.
+            let data = unsafe { std::slice::from_raw_parts(self.buffers.input, self.len_bytes) };
+            return end.send_direct(data).map(progress_of);
+        }
         let mut budget = budget_bytes;
         loop {
             let bytes = (self.len_bytes - self.sent_bytes).min(self.step_bytes);
@@ -79,6 +138,16 @@ impl SendRun {
     }
 }
 
+impl SendRun {
+    /// What a blocked operation waits for.
+    pub(crate) fn blocked_on(&self) -> BlockedOn {
+        match self.direct {
+            Direct::Moving => BlockedOn::DirectSend(0),
+            _ => BlockedOn::Credit(0),
+        }
+    }
+}
+
 /// The receiving half of a message.
 #[derive(Debug)]
 pub(crate) struct RecvRun {
@@ -87,6 +156,7 @@ pub(crate) struct RecvRun {
     len_bytes: usize,
     step_bytes: usize,
     received_bytes: usize,
+    direct: Direct,
 }
 
 impl RecvRun {
@@ -102,11 +172,29 @@ impl RecvRun {
             len_bytes,
             step_bytes,
             received_bytes: 0,
+            direct: Direct::Undecided,
         }
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.recv[0];
+        if self.direct == Direct::Undecided {
+            self.direct = Direct::decide(self.len_bytes, self.step_bytes, end.supports_direct());
+        }
+        if self.direct == Direct::Announcing {
+            if end.try_take(&self.identity, 0)?.is_none() {
+                return Ok(Progress::Blocked);
+            }
+            end.consume()?;
+            self.direct = Direct::Moving;
+        }
+        if self.direct == Direct::Moving {
+            // SAFETY: the buffer has this length, stays valid, and nobody else accesses it before
+            // the operation is done or dropped.
+            let data =
+                unsafe { std::slice::from_raw_parts_mut(self.buffers.output, self.len_bytes) };
+            return end.recv_direct(data).map(progress_of);
+        }
         let mut budget = budget_bytes;
         loop {
             let bytes = (self.len_bytes - self.received_bytes).min(self.step_bytes);
@@ -126,6 +214,16 @@ impl RecvRun {
             if budget == 0 {
                 return Ok(Progress::Moved);
             }
+        }
+    }
+}
+
+impl RecvRun {
+    /// What a blocked operation waits for.
+    pub(crate) fn blocked_on(&self) -> BlockedOn {
+        match self.direct {
+            Direct::Moving => BlockedOn::DirectRecv(0),
+            _ => BlockedOn::Step(0),
         }
     }
 }

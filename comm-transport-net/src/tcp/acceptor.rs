@@ -88,7 +88,10 @@ fn open_one(shared: &Arc<Shared>, address: SocketAddr) -> Result<()> {
     let socket = listening(address, &shared.options).map_err(refused)?;
     let bound = socket.local_addr().map_err(refused)?.as_socket();
     let bound = bound.ok_or_else(|| {
-        Error::new(ErrorKind::Internal, "a TCP socket has an address of another kind")
+        Error::new(
+            ErrorKind::Internal,
+            "a TCP socket has an address of another kind",
+        )
     })?;
     let number = shared.new_member();
     let mut socket = Sock::new(socket, &shared.poller, Shared::key(number, 0));
@@ -228,7 +231,10 @@ impl Stranger {
     fn step(&self, greeting: &mut Greeting, shared: &Shared) -> std::io::Result<Step> {
         const ENDED: Step = Step::Refused("it ended before it had greeted");
         while greeting.hello.is_none() {
-            match greeting.socket.read(&mut greeting.received[greeting.count..])? {
+            match greeting
+                .socket
+                .read(&mut greeting.received[greeting.count..])?
+            {
                 None => return Ok(Step::Waiting),
                 Some(0) => return Ok(ENDED),
                 Some(bytes) => greeting.count += bytes,
@@ -240,9 +246,7 @@ impl Stranger {
                 return Ok(Step::Refused("it does not greet as this version does"));
             };
             let Some(token) = lock(&shared.acceptor).answer_to(&hello) else {
-                return Ok(Step::Refused(
-                    "its token belongs to no listener (any more)",
-                ));
+                return Ok(Step::Refused("its token belongs to no listener (any more)"));
             };
             if greeting.socket.write(&answer(&token))? != Some(answer(&token).len()) {
                 return Ok(Step::Refused("it takes no answer"));

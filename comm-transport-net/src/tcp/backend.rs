@@ -38,7 +38,10 @@ impl TcpBackend {
             tracing::info!("only the first {MAX_ADDRESSES} addresses of the host are used");
             options.addresses.truncate(MAX_ADDRESSES);
         }
-        let only_loopback = options.addresses.iter().all(|address| address.is_loopback());
+        let only_loopback = options
+            .addresses
+            .iter()
+            .all(|address| address.is_loopback());
         let reach = if only_loopback {
             Reach::Host
         } else {

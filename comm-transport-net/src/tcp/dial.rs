@@ -183,7 +183,10 @@ impl Dial {
             Stage::Answering => {}
         }
         while greeting.count < ANSWER_BYTES {
-            match greeting.socket.read(&mut greeting.received[greeting.count..])? {
+            match greeting
+                .socket
+                .read(&mut greeting.received[greeting.count..])?
+            {
                 None => return Ok(()),
                 Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Some(bytes) => greeting.count += bytes,

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use comm_core::net::{MrSlice, NetRecv, Quiesce, Request};
+use comm_core::net::{MrSlice, NetRecv, Quiesce, Request, Transfer};
 use comm_core::{Error, ErrorKind, Result};
 
 use super::memory;
@@ -104,7 +104,7 @@ impl RecvState {
             // SAFETY: `irecv` checked the memory, and its caller promised that nobody else
             // accesses it while the request is outstanding.
             let room = unsafe { memory::room(&target) };
-            if !self.fill(room, &mut budget)? {
+            if self.fill(room, &mut budget)? != Transfer::Done {
                 break;
             }
             self.frame = None;
@@ -131,6 +131,7 @@ impl RecvState {
                     }
                     Some(0) => return Err(Stop::Socket(io::ErrorKind::UnexpectedEof.into())),
                     Some(bytes) => {
+                        self.blocked[0] = false;
                         self.staging.received(bytes);
                         self.just_drained = bytes < wanted;
                     }
@@ -144,8 +145,9 @@ impl RecvState {
         Ok(self.frame)
     }
 
-    /// Receives what has come of the frame under way; whether it is complete.
-    fn fill(&mut self, room: &mut [u8], budget: &mut usize) -> Result<bool, Stop> {
+    /// Receives what has come of the frame under way.
+    fn fill(&mut self, room: &mut [u8], budget: &mut usize) -> Result<Transfer, Stop> {
+        let mut moved = false;
         for number in 0..self.parts.count() {
             loop {
                 let left = self.parts.left(number);
@@ -155,6 +157,7 @@ impl RecvState {
                 let target = &mut room[left];
                 if number == 0 && self.staging.len() > 0 {
                     self.parts.advance(0, self.staging.take(target));
+                    moved = true;
                     continue;
                 }
                 if *budget == 0 {
@@ -176,6 +179,8 @@ impl RecvState {
                     Some(0) => return Err(Stop::Socket(io::ErrorKind::UnexpectedEof.into())),
                     Some(bytes) => bytes,
                 };
+                self.blocked[number] = false;
+                moved = true;
                 let of_target = bytes.min(target.len());
                 self.parts.advance(number, of_target);
                 if number == 0 {
@@ -185,7 +190,13 @@ impl RecvState {
                 *budget = budget.saturating_sub(bytes);
             }
         }
-        Ok(self.parts.is_done())
+        Ok(if self.parts.is_done() {
+            Transfer::Done
+        } else if moved {
+            Transfer::Moved
+        } else {
+            Transfer::Blocked
+        })
     }
 
     /// Takes note that a socket has nothing, and asks to be told.
@@ -237,15 +248,12 @@ impl RecvState {
         Ok(moved)
     }
 
-    fn recv_direct(&mut self, data: &mut [u8]) -> Result<bool, Stop> {
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer, Stop> {
         self.advance(|_| false)?;
-        let Some(frame) = self.next_frame()? else {
-            return Ok(false);
+        // A message that nobody has posted for is received first.
+        let Some(frame) = self.next_frame()?.filter(|frame| frame.direct) else {
+            return Ok(Transfer::Blocked);
         };
-        if !frame.direct {
-            // A message that nobody has posted for; its receive comes first.
-            return Ok(false);
-        }
         if frame.len_bytes != data.len() {
             let error = Error::new(
                 ErrorKind::Protocol,
@@ -255,13 +263,11 @@ impl RecvState {
             .with("expected_bytes", data.len());
             return Err(Stop::Peer(error, HANG_UP_LENGTH));
         }
-        let done = self.fill(data, &mut { BUDGET_BYTES })?;
-        if done {
+        let transfer = self.fill(data, &mut { BUDGET_BYTES })?;
+        if transfer == Transfer::Done {
             self.frame = None;
-            // Receives that were posted meanwhile may be in the staging buffer.
-            self.advance(|_| false)?;
         }
-        Ok(done)
+        Ok(transfer)
     }
 
     fn direct_ready(&self) -> bool {
@@ -271,8 +277,10 @@ impl RecvState {
         match self.frame {
             None => self.staging.len() >= FRAME_BYTES || !self.blocked[0],
             Some(frame) if !frame.direct => false,
-            Some(_) => (0..self.parts.count())
-                .any(|number| !self.parts.left(number).is_empty() && !self.blocked[number]),
+            Some(_) => (0..self.parts.count()).any(|number| {
+                let staged = number == 0 && self.staging.len() > 0;
+                !self.parts.left(number).is_empty() && (staged || !self.blocked[number])
+            }),
         }
     }
 }
@@ -414,7 +422,7 @@ unsafe impl NetRecv for TcpRecv {
         }
     }
 
-    fn recv_direct(&mut self, data: &mut [u8]) -> Result<bool> {
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
         let mut state = lock(&self.member.state);
         state.check()?;
         if data.is_empty() {
@@ -432,7 +440,10 @@ unsafe impl NetRecv for TcpRecv {
     }
 
     fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
-        let cancelled = Error::new(ErrorKind::Cancelled, "this end of the connection was quiesced");
+        let cancelled = Error::new(
+            ErrorKind::Cancelled,
+            "this end of the connection was quiesced",
+        );
         lock(&self.member.state).fail(cancelled);
         Quiesce::Quiesced
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use comm_core::net::{MrSlice, NetSend, Quiesce, Request};
+use comm_core::net::{MrSlice, NetSend, Quiesce, Request, Transfer};
 use comm_core::{Error, ErrorKind, Result};
 
 use super::memory;
@@ -13,9 +13,7 @@ use super::requests::Requests;
 use super::shared::{Member, Shared, lock};
 use super::socket::{Sock, closed, failure};
 use super::stripes::Parts;
-use super::wire::{
-    FRAME_BYTES, HANG_UP_LENGTH, HANG_UP_TRUNCATED, MAX_MESSAGE_BYTES, frame,
-};
+use super::wire::{FRAME_BYTES, HANG_UP_LENGTH, HANG_UP_TRUNCATED, MAX_MESSAGE_BYTES, frame};
 
 /// Bytes after which a call returns although the network would take more.
 const BUDGET_BYTES: usize = 8 << 20;
@@ -67,11 +65,12 @@ impl SendState {
         });
     }
 
-    /// Writes what the sockets take of the message under way; whether all of it was written.
-    fn write(&mut self, contents: &[u8]) -> io::Result<bool> {
+    /// Writes what the sockets take of the message under way.
+    fn write(&mut self, contents: &[u8]) -> io::Result<Transfer> {
         let Some(writing) = &mut self.writing else {
-            return Ok(true);
+            return Ok(Transfer::Done);
         };
+        let mut moved = false;
         for number in 0..self.parts.count() {
             let mut budget = BUDGET_BYTES;
             loop {
@@ -100,17 +99,23 @@ impl SendState {
                     socket.want(Interest::WRITE)?;
                     break;
                 };
+                self.blocked[number] = false;
+                moved = true;
                 let of_head = written.min(head.len());
                 writing.head_sent += of_head;
                 self.parts.advance(number, written - of_head);
                 budget = budget.saturating_sub(written);
             }
         }
-        let done = writing.head_sent == FRAME_BYTES && self.parts.is_done();
-        if done {
+        if writing.head_sent == FRAME_BYTES && self.parts.is_done() {
             self.writing = None;
+            return Ok(Transfer::Done);
         }
-        Ok(done)
+        Ok(if moved {
+            Transfer::Moved
+        } else {
+            Transfer::Blocked
+        })
     }
 
     /// Writes what the sockets take of the posted messages; whether anything was completed.
@@ -128,7 +133,7 @@ impl SendState {
             // SAFETY: `isend` checked the memory, and its caller promised that nobody writes to it
             // while the request is outstanding.
             let contents = unsafe { memory::contents(&message) };
-            if !self.write(contents)? {
+            if self.write(contents)? != Transfer::Done {
                 break;
             }
             self.requests.complete_front(len_bytes);
@@ -291,7 +296,7 @@ unsafe impl NetSend for TcpSend {
         // SAFETY: checked above, and the caller promises that nobody writes to it.
         let contents = unsafe { memory::contents(message) };
         let outcome = state.write(contents);
-        Ok(Some(if state.settle(outcome)? {
+        Ok(Some(if state.settle(outcome)? == Transfer::Done {
             state.requests.post_done(len_bytes)
         } else {
             state.requests.post(message)
@@ -316,7 +321,7 @@ unsafe impl NetSend for TcpSend {
         }
     }
 
-    fn send_direct(&mut self, data: &[u8]) -> Result<bool> {
+    fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
         let mut state = lock(&self.member.state);
         state.check()?;
         if let Some(writing) = &state.writing
@@ -340,7 +345,7 @@ unsafe impl NetSend for TcpSend {
             let outcome = state.advance();
             state.settle(outcome)?;
             if !state.requests.is_idle() {
-                return Ok(false);
+                return Ok(Transfer::Blocked);
             }
             state.begin(data.len(), true);
         }
@@ -355,8 +360,8 @@ unsafe impl NetSend for TcpSend {
         }
         match &state.writing {
             Some(writing) if writing.direct => (0..state.parts.count()).any(|number| {
-                let unfinished =
-                    !state.parts.left(number).is_empty() || number == 0 && writing.head_sent < FRAME_BYTES;
+                let unfinished = !state.parts.left(number).is_empty()
+                    || number == 0 && writing.head_sent < FRAME_BYTES;
                 unfinished && !state.blocked[number]
             }),
             Some(_) => false,
@@ -365,7 +370,10 @@ unsafe impl NetSend for TcpSend {
     }
 
     fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
-        let cancelled = Error::new(ErrorKind::Cancelled, "this end of the connection was quiesced");
+        let cancelled = Error::new(
+            ErrorKind::Cancelled,
+            "this end of the connection was quiesced",
+        );
         lock(&self.member.state).fail(cancelled);
         Quiesce::Quiesced
     }

@@ -165,7 +165,9 @@ impl Shared {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+        self.failure
+            .get()
+            .map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 

@@ -148,7 +148,9 @@ pub(crate) fn connecting(address: SocketAddr, options: &TcpOptions) -> io::Resul
     prepare(&socket, options)?;
     set_buffers(&socket, options)?;
     match socket.connect(&address.into()) {
-        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+        Err(error)
+            if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+        {
             Err(error)
         }
         _ => Ok(socket),

@@ -80,7 +80,10 @@ mod tests {
                 for socket in 0..parts.count() {
                     let left = parts.left(socket);
                     assert_eq!(left.start, at);
-                    assert!(parts.count() == 1 || left.len() >= 100, "{len} over {sockets}");
+                    assert!(
+                        parts.count() == 1 || left.len() >= 100,
+                        "{len} over {sockets}"
+                    );
                     at = left.end;
                 }
                 assert_eq!(at, len);

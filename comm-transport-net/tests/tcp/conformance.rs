@@ -54,8 +54,7 @@ mod within_one_backend {
 
     impl NetFixture for Tcp {
         fn backends() -> Result<[Arc<dyn NetBackend>; 2]> {
-            let backend: Arc<dyn NetBackend> =
-                Arc::new(TcpBackend::new(on(Ipv4Addr::LOCALHOST))?);
+            let backend: Arc<dyn NetBackend> = Arc::new(TcpBackend::new(on(Ipv4Addr::LOCALHOST))?);
             Ok([Arc::clone(&backend), backend])
         }
     }

@@ -57,7 +57,10 @@ fn connect(rig: &Rig, listener: &mut dyn NetListener, handle: &[u8]) -> Result<E
 /// Sends one message.
 fn check(mut rig: Rig, (send, recv): Ends) {
     (rig.send, rig.recv) = (Some(send), Some(recv));
-    let (from, to) = (rig.send_buffer(b"hello").unwrap(), rig.recv_buffer(5).unwrap());
+    let (from, to) = (
+        rig.send_buffer(b"hello").unwrap(),
+        rig.recv_buffer(5).unwrap(),
+    );
     let (sent, received) = (rig.isend(&from).unwrap(), rig.irecv(&to).unwrap());
     assert_eq!(rig.received(&received).unwrap(), 5);
     assert_eq!(rig.sent(&sent).unwrap(), 5);
@@ -119,7 +122,10 @@ fn n1_more_strangers_than_may_wait_lock_nobody_out() {
         match TcpStream::connect(address) {
             Ok(stranger) => strangers.push(stranger),
             Err(error) => {
-                println!("skipped: no more descriptors than {}: {error}", strangers.len());
+                println!(
+                    "skipped: no more descriptors than {}: {error}",
+                    strangers.len()
+                );
                 return;
             }
         }

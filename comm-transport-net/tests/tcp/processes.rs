@@ -20,8 +20,7 @@ const HANDLE: &str = "COMM_TEST_TCP_HANDLE";
 const MARK: &str = "child says ";
 
 fn rig() -> Rig {
-    let backend: Arc<dyn NetBackend> =
-        Arc::new(TcpBackend::new(on(Ipv4Addr::LOCALHOST)).unwrap());
+    let backend: Arc<dyn NetBackend> = Arc::new(TcpBackend::new(on(Ipv4Addr::LOCALHOST)).unwrap());
     Rig {
         sender: Arc::clone(&backend),
         receiver: backend,
@@ -92,7 +91,9 @@ fn child() {
         let mut connect = rig.sender.connect(0, &handle).unwrap();
         rig.send = Some(rig.wait("a connect", || connect.poll()).unwrap());
         for number in 0..3 {
-            let from = rig.send_buffer(&Payload::new(1).bytes(number, 70_000)).unwrap();
+            let from = rig
+                .send_buffer(&Payload::new(1).bytes(number, 70_000))
+                .unwrap();
             let sent = rig.isend(&from).unwrap();
             rig.sent(&sent).unwrap();
         }
