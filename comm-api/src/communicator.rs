@@ -72,7 +72,10 @@ impl Builder {
         let launched = LaunchEnvironment::detect(&|name| std::env::var(name).ok())?;
         let mut builder = Self::from_settings()?;
         tracing::info!(launcher = %launched.launcher, rank = launched.rank, "launched");
-        builder.inner = builder.inner.rank(launched.rank, launched.world_size);
+        builder.inner = builder
+            .inner
+            .rank(launched.rank, launched.world_size)
+            .launcher(launched.launcher);
         builder.inner = match launched.rendezvous {
             Some(address) => builder.inner.rendezvous_at(address),
             // A job of one rank meets nobody.
@@ -124,6 +127,13 @@ impl Builder {
     /// Sets how long one operation may take; `None` for any time.
     pub fn operation_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.inner = self.inner.operation_timeout(timeout);
+        self
+    }
+
+    /// Names the communicator, the same on all its ranks. Communicators that meet at one
+    /// rendezvous, also one after the other, need different names.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.inner = self.inner.name(name);
         self
     }
 

@@ -20,8 +20,9 @@ use crate::operation::{Calls, Operation};
 /// The least duration of a batch that is accepted when the number of calls is decided; above the
 /// 20 us of the rule, since later batches may be faster.
 const BATCH_NS: u64 = 30_000;
-/// A batch this long is judged after one try; of shorter ones the fastest of several counts.
-const LONG_NS: u64 = 1_000_000;
+/// Calls that take no measurable time are not made more often than this.
+const MOST_CALLS: u64 = 1 << 20;
+/// Of so many tries the fastest counts: one may have been interrupted for milliseconds.
 const TRIES: u32 = 3;
 const LEAST_BATCHES: u64 = 3;
 /// Enough for a 99th percentile; more would only fill memory.
@@ -54,7 +55,8 @@ pub(crate) fn measure(
             let mut slowest = [nanoseconds(|| calls_of.run(calls))?];
             coordinator.largest(&mut slowest)?;
             shortest_ns = shortest_ns.min(slowest[0]);
-            if shortest_ns >= LONG_NS {
+            // All ranks see the same number.
+            if slowest[0] >= in_nanoseconds(time) {
                 break;
             }
         }
@@ -86,7 +88,7 @@ pub(crate) fn measure(
 
 /// How many calls to try next in place of `calls`, which took `batch_ns`; 0 when they are enough.
 fn more_calls(calls: u64, batch_ns: u64) -> u64 {
-    if batch_ns >= BATCH_NS {
+    if batch_ns >= BATCH_NS || calls >= MOST_CALLS {
         return 0;
     }
     // A fifth more than seems needed, so that the next try succeeds. One unusually slow call must
@@ -134,6 +136,10 @@ mod tests {
             assert!(batch_ns <= 70e3, "{call_ns}: {batch_ns}");
         }
         assert_eq!(settled(1e9), 1);
+        assert!(
+            settled(0.0) >= MOST_CALLS,
+            "the search ends also when nothing takes time"
+        );
     }
 
     #[test]

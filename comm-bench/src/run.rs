@@ -199,11 +199,7 @@ impl Run<'_> {
                 wrong,
                 route,
             };
-            let case = Case {
-                count: 2,
-                in_place: true,
-            };
-            let row = self.row(series, ranks, init::bytes(), case, &edges, measured);
+            let row = self.row(series, ranks, init::bytes(), init::CASE, &edges, measured);
             self.report.measured(&[row])?;
             self.report
                 .ends(&edges, self.suite.check.then_some(wrong))?;
@@ -277,4 +273,81 @@ fn measure(
         wrong: coordinator.total(wrong)?,
         route,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// An operation of which every checked call gets some elements wrong.
+    struct Wrong {
+        in_a_call: u64,
+        checked: u64,
+        timed: u64,
+    }
+
+    impl Calls for Wrong {
+        fn prepare(&mut self, _: Case) -> Result<Route> {
+            Ok(Route {
+                algorithm: "none".to_owned(),
+                channels: 1,
+            })
+        }
+
+        fn run(&mut self, calls: u64) -> Result<()> {
+            self.timed += calls;
+            Ok(())
+        }
+
+        fn check(&mut self, _: u64) -> Result<u64> {
+            self.checked += 1;
+            Ok(self.in_a_call)
+        }
+    }
+
+    fn measured(suite: &Suite, bytes: usize) -> (Measured, Wrong) {
+        let comms = comm_api::init_all(1).unwrap();
+        let mut calls = Wrong {
+            in_a_call: 3,
+            checked: 0,
+            timed: 0,
+        };
+        let case = Case {
+            count: bytes / 4,
+            in_place: false,
+        };
+        let coordinator = Coordinator::new(&comms[0]);
+        let operation = Operation::AllReduce;
+        let measured = measure(suite, operation, &mut calls, case, bytes, 0, coordinator).unwrap();
+        (measured, calls)
+    }
+
+    fn suite(check: bool) -> Suite {
+        Suite {
+            check,
+            time: Duration::from_millis(1),
+            ..Suite::default()
+        }
+    }
+
+    #[test]
+    fn wrong_elements_of_every_checked_call_count() {
+        let (measured, calls) = measured(&suite(true), 8);
+        assert_eq!(calls.checked, MOST_CHECKED as u64 + 1);
+        assert_eq!(measured.wrong, 3 * calls.checked);
+    }
+
+    #[test]
+    fn large_sizes_are_checked_before_and_after_they_are_timed() {
+        assert_eq!(measured(&suite(true), 64 << 20).1.checked, 2);
+    }
+
+    #[test]
+    fn without_checks_there_is_only_timing() {
+        let (measured, calls) = measured(&suite(false), 8);
+        assert_eq!((calls.checked, measured.wrong), (0, 0));
+        assert!(calls.timed > 0 && measured.time.min <= measured.time.p99);
+    }
 }

@@ -28,7 +28,11 @@ pub(crate) fn preamble(peers: &[PeerInfo]) -> String {
         ranks.push(peer.rank);
     }
     for (name, (cpus, ranks)) in hosts {
-        let _ = writeln!(text, "# host {name}: {cpus} CPUs for {} ranks", ranks.len());
+        let ranks = ranks.len();
+        let _ = writeln!(
+            text,
+            "# host {name}: {ranks} ranks, each may run on {cpus} CPU(s)"
+        );
     }
     text.push_str(
         "# times in us per call, over batches of at least 20 us; the slowest rank's for \

@@ -310,6 +310,27 @@ fn slots_of_one_numa_node_are_nearer_than_across() {
 }
 
 #[test]
+fn ranks_may_share_a_device() {
+    let text = fixtures::switched_machine().to_xml();
+    let shared = text.replacen(
+        "<gpu dev=\"0\" rank=\"0\"",
+        "<gpu dev=\"0\" rank=\"8\" sm=\"90\" gdr=\"1\"/><gpu dev=\"0\" rank=\"0\"",
+        1,
+    );
+    let system = build(&parse("shared.xml", shared.as_bytes()).unwrap()).unwrap();
+    assert_eq!(system.of_kind(NodeKind::Device).len(), 8);
+    assert_eq!(system.ranks().len(), 9);
+    let plan = Plan::uniform(system, 2, &Options::default()).unwrap();
+    plan.validate().unwrap();
+    let topology = &plan.domains()[0].topology;
+    let endpoints = topology.system().of_kind(NodeKind::Endpoint);
+    assert_eq!(
+        topology.paths().get(endpoints[0], endpoints[1]).kind,
+        PathKind::Local
+    );
+}
+
+#[test]
 fn wrong_arguments_are_refused() {
     let system = build(&fixtures::host_machine(1)).unwrap();
     let refused = |hosts: &[HostRanks]| {

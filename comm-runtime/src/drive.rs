@@ -23,8 +23,11 @@ const BUDGET_BYTES: usize = 4 << 20;
 /// Length of the first sleep; an operation that is still blocked after it reports to its peers.
 pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Length of later sleeps, and with that the interval between reports.
-pub(crate) const LATER_SLEEP: Duration = Duration::from_millis(100);
+/// Length of later sleeps, and with that the interval between reports: a tenth of the time that
+/// the operation has been blocked, so that a long wait costs ever less.
+pub(crate) fn later_sleep(blocked: Duration) -> Duration {
+    (blocked / 10).clamp(Duration::from_millis(100), Duration::from_secs(1))
+}
 
 /// What is queued on a lane after an attempt to drive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +168,14 @@ impl Core {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let nap = if first { FIRST_SLEEP } else { LATER_SLEEP };
+        let blocked = active
+            .blocked_since
+            .map_or(Duration::ZERO, |since| now - since);
+        let nap = if first {
+            FIRST_SLEEP
+        } else {
+            later_sleep(blocked)
+        };
         let Some(timeout) = until(deadline, nap) else {
             return Ok(());
         };
@@ -268,13 +278,16 @@ impl Core {
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),
             (None, Call::Collective { plan, .. }) => {
-                for peer in plan.sends_to.iter().chain(&plan.receives_from) {
-                    let connected = state.ends.send_to(*peer, 0).is_some()
-                        || state.ends.recv_from(*peer, 0).is_some();
-                    if !connected {
-                        ranks.push(*peer);
-                    }
-                }
+                let ends = &state.ends;
+                let unsent = plan
+                    .sends_to
+                    .iter()
+                    .filter(|peer| ends.send_to(**peer, 0).is_none());
+                let unreceived = plan
+                    .receives_from
+                    .iter()
+                    .filter(|peer| ends.recv_from(**peer, 0).is_none());
+                ranks.extend(unsent.chain(unreceived));
             }
         }
         ranks.sort_unstable();

@@ -1,8 +1,8 @@
 //! All-reduce, in place and out of place.
 
-use comm_api::{Communicator, OperationKind, ReduceOp, Request, Result};
+use comm_api::{Communicator, OperationKind, ReduceOp, Result};
 
-use super::{Buffers, Calls, Case, Route};
+use super::{Buffers, Calls, Case, Route, route};
 use crate::number::Number;
 use crate::pattern::Pattern;
 
@@ -58,25 +58,4 @@ impl<T: Number> Calls for AllReduce<'_, T> {
         }
         Ok(wrong + expected.count_wrong(output, op, ranks))
     }
-}
-
-/// What the plan of a collective says.
-pub(super) fn route<T: Number>(
-    comm: &Communicator,
-    kind: OperationKind,
-    op: Option<ReduceOp>,
-    case: Case,
-) -> Result<Route> {
-    let plan = comm.plan(&Request {
-        kind,
-        dtype: Some(T::DTYPE),
-        op,
-        root: 0,
-        count: case.count,
-        in_place: case.in_place,
-    })?;
-    Ok(Route {
-        algorithm: plan.algorithm().to_string(),
-        channels: plan.channel_count(),
-    })
 }

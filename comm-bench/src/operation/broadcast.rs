@@ -2,8 +2,7 @@
 
 use comm_api::{Communicator, OperationKind, Result};
 
-use super::all_reduce::route;
-use super::{Buffers, Calls, Case, Route};
+use super::{Buffers, Calls, Case, Route, route};
 use crate::number::Number;
 use crate::pattern::Pattern;
 

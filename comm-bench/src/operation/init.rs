@@ -8,9 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use comm_api::{Communicator, DType, Element, OperationKind, ReduceOp, Request, Result};
+use comm_api::{Communicator, DType, Element, OperationKind, ReduceOp, Result};
 
-use super::Route;
+use super::{Case, Route, route};
 use crate::batches::in_nanoseconds;
 use crate::coordinator::Coordinator;
 use crate::edges::{self, EdgeUse};
@@ -18,7 +18,11 @@ use crate::pattern::Pattern;
 
 /// The element type of the first all-reduce.
 type First = f32;
-/// The number of elements of the first all-reduce: 8 bytes.
+/// The first all-reduce: of 8 bytes.
+pub(crate) const CASE: Case = Case {
+    count: COUNT,
+    in_place: true,
+};
 const COUNT: usize = 2;
 /// The operator of the first all-reduce.
 pub(crate) const OP: ReduceOp = ReduceOp::Sum;
@@ -74,7 +78,7 @@ pub(crate) fn measure(
             ranks: comm.world_size(),
             call_ns,
             wrong: coordinator.total(wrong)?,
-            route: route(&comm)?,
+            route: route::<First>(&comm, OperationKind::AllReduce, Some(OP), CASE)?,
             edges: edges::gather(own_edges, coordinator)?,
         });
     }
@@ -95,19 +99,4 @@ fn call(
     let expected = Pattern::<First>::reduced(OP, ranks, round, COUNT);
     let wrong = expected.count_wrong(&buffer, Some(OP), ranks);
     Ok((comm, took, wrong))
-}
-
-fn route(comm: &Communicator) -> Result<Route> {
-    let plan = comm.plan(&Request {
-        kind: OperationKind::AllReduce,
-        dtype: Some(dtype()),
-        op: Some(OP),
-        root: 0,
-        count: COUNT,
-        in_place: true,
-    })?;
-    Ok(Route {
-        algorithm: plan.algorithm().to_string(),
-        channels: plan.channel_count(),
-    })
 }

@@ -16,7 +16,9 @@ mod pingpong;
 
 use std::fmt;
 
-use comm_api::{Communicator, DType, Error, ErrorKind, ReduceOp, Result, TensorMut};
+use comm_api::{
+    Communicator, DType, Error, ErrorKind, OperationKind, ReduceOp, Request, Result, TensorMut,
+};
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
@@ -233,6 +235,27 @@ fn typed<'a, T: Number>(
             let message = "init makes a communicator with each call";
             return Err(Error::new(ErrorKind::Internal, message));
         }
+    })
+}
+
+/// What the plan of a collective says.
+fn route<T: Number>(
+    comm: &Communicator,
+    kind: OperationKind,
+    op: Option<ReduceOp>,
+    case: Case,
+) -> Result<Route> {
+    let plan = comm.plan(&Request {
+        kind,
+        dtype: Some(T::DTYPE),
+        op,
+        root: 0,
+        count: case.count,
+        in_place: case.in_place,
+    })?;
+    Ok(Route {
+        algorithm: plan.algorithm().to_string(),
+        channels: plan.channel_count(),
     })
 }
 

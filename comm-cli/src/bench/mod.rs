@@ -80,6 +80,7 @@ fn join(options: &Options, launched: &LaunchEnvironment) -> Result<u8> {
 /// Starts the workers of a job and waits for their end.
 fn start(options: &Options, job: Job, is_first: bool) -> Result<u8> {
     let workers = job.ranks;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let order = serde_json::to_string(&order(options, job, is_first)).map_err(|error| {
         Error::new(ErrorKind::Internal, "the workers' orders cannot be written").with_source(error)
     })?;
@@ -89,7 +90,7 @@ fn start(options: &Options, job: Job, is_first: bool) -> Result<u8> {
         no_prefix: true,
         rendezvous: None,
         grace: Duration::from_secs(2),
-        pin: options.pin,
+        pin: options.pin(workers, cpus),
         // The running program, even if its file has been replaced meanwhile.
         program: [
             OsString::from("/proc/self/exe"),

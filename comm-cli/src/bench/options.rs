@@ -88,9 +88,15 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     pub time: Duration,
 
-    /// Bind each worker to one CPU, or to the CPUs of one NUMA node, in turn.
+    /// Bind each worker to one CPU (the default if there are as many), or to the CPUs of one NUMA
+    /// node, in turn.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "cpu")]
+    #[arg(overrides_with = "no_pin")]
     pub pin: Option<Pin>,
+
+    /// Leave it to the kernel where workers run.
+    #[arg(long, overrides_with = "pin")]
+    pub no_pin: bool,
 }
 
 /// What `--op` takes.
@@ -123,6 +129,15 @@ impl Options {
             [only] if only == AUTO => Vec::new(),
             names => names.to_vec(),
         }
+    }
+
+    /// What the workers of a job of so many ranks are bound to, on a machine with so many CPUs.
+    ///
+    /// Ranks that do not share CPUs are bound unless the user says otherwise: the kernel likes to
+    /// run two processes that wake each other on one CPU, and then measures itself.
+    pub(super) fn pin(&self, ranks: u32, cpus: usize) -> Option<Pin> {
+        let by_default = (!self.no_pin && ranks as usize <= cpus).then_some(Pin::Cpu);
+        self.pin.or(by_default)
     }
 
     /// Whether the transports asked for can be in this program at all.
@@ -257,6 +272,17 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn ranks_are_bound_if_each_can_have_a_cpu() {
+        let pin = |line, ranks| parse(line).unwrap().pin(ranks, 2);
+        assert_eq!((pin("", 2), pin("", 3)), (Some(Pin::Cpu), None));
+        assert_eq!(
+            (pin("--no-pin", 2), pin("--pin=numa", 3)),
+            (None, Some(Pin::Numa))
+        );
+        assert_eq!(pin("--pin --no-pin", 2), None);
+    }
+
+    #[test]
     fn bad_values_are_refused_with_what_to_write() {
         for (line, wanted) in [
             (
@@ -269,7 +295,7 @@ pub(super) mod tests {
             ("--factor 1", "1 is not in"),
             ("--dtype float", "f32"),
             ("--redop plus", "sum, prod"),
-            ("--time -1", "number of seconds"),
+            ("--time soon", "number of seconds"),
         ] {
             let message = parse(line).unwrap_err();
             assert!(message.contains(wanted), "{line}: {message}");

@@ -1,5 +1,6 @@
 //! One rank of a benchmark.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use comm_api::{Builder, Communicator, LaunchEnvironment};
@@ -47,13 +48,20 @@ pub(super) fn measure(order: &Order, rank: u32) -> Result<u8> {
     if !order.is_first {
         printer = printer.continuing();
     }
-    let wrong = comm_bench::run(&order.suite, &|| connect(&order.transports), &mut printer)
+    // All ranks connect in the same order, and so come to the same names.
+    let connected = Cell::new(0);
+    let connect = || {
+        connected.set(connected.get() + 1);
+        connect(&order.transports, connected.get())
+    };
+    let wrong = comm_bench::run(&order.suite, &connect, &mut printer)
         .map_err(|error| error.with("rank", rank))?;
     Ok(u8::from(wrong > 0))
 }
 
-fn connect(transports: &[String]) -> Result<Communicator> {
-    let mut builder = Builder::from_env()?;
+/// The communicator of this number, over the given transports.
+fn connect(transports: &[String], number: u64) -> Result<Communicator> {
+    let mut builder = Builder::from_env()?.name(format!("bench/{number}"));
     if !transports.is_empty() {
         builder = builder.only_transports(transports.to_vec());
     }

@@ -31,6 +31,7 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
+mod bytes;
 mod dims;
 mod layout;
 mod shared;
@@ -39,6 +40,7 @@ mod storage;
 mod tests;
 mod unique;
 
+pub use bytes::{element_bytes, element_bytes_mut};
 pub use layout::TensorLayout;
 pub use shared::Tensor;
 pub use storage::Storage;

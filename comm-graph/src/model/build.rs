@@ -174,13 +174,19 @@ impl Builder<'_> {
             .unwrap_or(PciClass::Switch);
         let node = match class {
             PciClass::Gpu => {
-                let Some(gpu) = document.children(element, "gpu").next() else {
+                // Several ranks may share a GPU: one element per rank.
+                let ranks: Vec<(ElementId, u32)> = document
+                    .children(element, "gpu")
+                    .filter_map(|gpu| Some((gpu, self.ranks.get(&gpu).copied()?)))
+                    .collect();
+                let Some((first, rank)) = ranks.first().copied() else {
                     return Ok(None);
                 };
-                let Some(rank) = self.ranks.get(&gpu).copied() else {
-                    return Ok(None);
-                };
-                self.gpu(gpu, rank, bus_id, cpu, host)?
+                let device = self.gpu(first, rank, bus_id, cpu, host)?;
+                for (gpu, rank) in ranks {
+                    self.rank(gpu, rank, device, host)?;
+                }
+                device
             }
             PciClass::Nic => {
                 let Some(nic) = document.children(element, "nic").next() else {
@@ -232,14 +238,11 @@ impl Builder<'_> {
         host: u32,
     ) -> Result<NodeId, Error> {
         let document = self.document;
-        let dev = document
-            .number::<i64>(gpu, "dev")?
-            .and_then(|dev| u32::try_from(dev).ok());
-        let dev = dev.unwrap_or(rank);
         let kind = DeviceKind::Gpu {
             compute_capability: document.number(gpu, "sm")?.unwrap_or(80),
             gdr: document.number::<i64>(gpu, "gdr")?.unwrap_or(0) != 0,
         };
+        let dev = self.dev(gpu, rank)?;
         let device = Device {
             dev,
             kind,
@@ -248,12 +251,23 @@ impl Builder<'_> {
         let device = self.system.add_node(NodeRole::Device(device), host);
         self.devices.insert((host, bus_id), device);
         self.links.push((device, gpu, host, cpu));
+        Ok(device)
+    }
+
+    fn rank(&mut self, gpu: ElementId, rank: u32, device: NodeId, host: u32) -> Result<(), Error> {
+        let dev = self.dev(gpu, rank)?;
         let endpoint = self
             .system
             .add_node(NodeRole::Endpoint(Endpoint { rank, dev }), host);
         self.system
             .attach(endpoint, device, LinkKind::Local, LOCAL_GBPS);
-        Ok(device)
+        Ok(())
+    }
+
+    /// The device number of an element; its rank where the file gives none.
+    fn dev(&self, element: ElementId, rank: u32) -> Result<u32, Error> {
+        let dev = self.document.number::<i64>(element, "dev")?;
+        Ok(dev.and_then(|dev| u32::try_from(dev).ok()).unwrap_or(rank))
     }
 
     fn endpoint(&mut self, element: ElementId, cpu: NodeId, host: u32) -> Result<(), Error> {
@@ -261,10 +275,7 @@ impl Builder<'_> {
             return Ok(());
         };
         let document = self.document;
-        let dev = document
-            .number::<i64>(element, "dev")?
-            .and_then(|dev| u32::try_from(dev).ok());
-        let dev = dev.unwrap_or(rank);
+        let dev = self.dev(element, rank)?;
         let gbps = document.number::<f32>(element, "bw")?;
         let gbps = gbps
             .filter(|gbps| *gbps > 0.0)

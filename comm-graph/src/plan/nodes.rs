@@ -139,10 +139,16 @@ impl Plan {
             let error = Error::new(ErrorKind::InvalidArgument, "a plan needs 1 to 2^32-1 ranks");
             return Err(error.with("ranks", total));
         }
+        let mut needed = vec![false; systems.len()];
+        for host in hosts {
+            if let Some(needed) = needed.get_mut(host.system) {
+                *needed = true;
+            }
+        }
         let mut classes = Vec::new();
         let mut classes_of: Vec<Vec<u32>> = Vec::new();
         for (index, system) in systems.into_iter().enumerate() {
-            if !hosts.iter().any(|host| host.system == index) {
+            if !needed[index] {
                 classes_of.push(Vec::new());
                 continue;
             }

@@ -34,7 +34,8 @@ pub struct Limits {
 /// Searches channels of a pattern in a domain.
 ///
 /// A result without channels is possible for [`Pattern::Nvls`] only: it needs an NVSwitch and GPUs
-/// of compute capability 90 or more. The pattern of a tree may come back simpler.
+/// of compute capability 90 or more. The pattern of a tree may come back simpler. Domains of more
+/// than about a dozen endpoints are searched on a short-lived thread with a larger stack.
 ///
 /// # Errors
 ///
@@ -57,10 +58,11 @@ pub fn search(
         );
         return Err(error.with("min", min_channels).with("max", max_channels));
     }
-    // Two frames per endpoint and channel, each well below 1 KiB.
+    // Two frames per endpoint and channel, each well below 1 KiB even without optimisation; half
+    // of the usual 2 MiB of a thread's stack may be used here.
     let frames = max_channels * (2 * topology.system().of_kind(NodeKind::Endpoint).len() + 8);
     let stack_bytes = frames * 1024;
-    if stack_bytes <= 512 * 1024 {
+    if stack_bytes <= 1 << 20 {
         return Ok(Computation::new(topology, pattern, limits, options).run());
     }
     std::thread::scope(|scope| {
@@ -271,8 +273,7 @@ impl<'a> Computation<'a> {
             .system()
             .cpu(0)
             .is_some_and(|cpu| cpu.arch == CpuArch::X86 && cpu.vendor == CpuVendor::Amd);
-        let now = &mut self.placer.now;
-        let best = &self.placer.best;
+        let (now, best) = (&mut self.placer.now, &self.placer.best);
         if now.same_channels && !(amd && now.type_intra == PathKind::System) {
             now.same_channels = false;
             return true;

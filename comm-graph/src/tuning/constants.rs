@@ -59,6 +59,9 @@ pub struct CostTable {
     pub nvls_share: f64,
     /// Whether LL128 can be used at all (stores of 128 bytes must arrive as one).
     pub ll128: bool,
+    /// Share of a tree's bandwidth by message size, per protocol (LL, LL128, Simple): entry `i` is
+    /// for `64 << i` bytes up to twice that. Other sizes reach all of it.
+    pub tree_share_by_size: [[f64; 24]; 3],
     /// By how much latencies of large Simple rings over several nodes grow.
     pub large_ring_latency_factor: f64,
 }
@@ -90,6 +93,22 @@ const TREE: ByGeneration = [
     [70.0, 42.8, 24.0],
 ];
 const NVLS_TREE: ByGeneration = [[0.0; 3], [0.0; 3], [0.0, 57.7, 45.5], [0.0, 96.0, 80.0]];
+
+/// Pipelines of trees fill up slowly: medium sizes reach less.
+const TREE_SHARE: [[f64; 24]; 3] = [
+    [
+        1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8,
+        0.9, 1.0, 1.0, 1.0, 1.0, 1.0,
+    ],
+    [
+        1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9,
+        0.9, 0.9, 0.9, 1.0, 1.0, 1.0,
+    ],
+    [
+        0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8,
+        0.7, 0.7, 0.8, 0.9, 0.9, 1.0,
+    ],
+];
 
 impl CostTable {
     /// NCCL's constants for GPUs.
@@ -141,6 +160,7 @@ impl CostTable {
             nvls_tree_channel_gbps: NVLS_TREE[generation][column],
             nvls_share: if generation == 3 { 0.74 } else { 0.85 },
             ll128: true,
+            tree_share_by_size: TREE_SHARE,
             large_ring_latency_factor: if generation == 0 { 1.9 } else { 1.4 },
         }
     }
@@ -178,6 +198,7 @@ impl CostTable {
             nvls_tree_channel_gbps: 0.0,
             nvls_share: 0.0,
             ll128: false,
+            tree_share_by_size: [[1.0; 24]; 3],
             large_ring_latency_factor: 1.0,
         }
     }

@@ -47,6 +47,7 @@ pub struct CostModel {
     ranks: f64,
     nodes: usize,
     channels: usize,
+    final_channels: usize,
     ring: CommonGraph,
     tree: CommonGraph,
     nvls: Option<CommonGraph>,
@@ -92,6 +93,7 @@ impl CostModel {
             ranks: plan.ranks() as f64,
             nodes: plan.nodes(),
             channels: plan.ring_graph().channels.min(plan.tree_graph().channels),
+            final_channels: plan.channels(),
             ring: plan.ring_graph().clone(),
             tree: plan.tree_graph().clone(),
             nvls: plan.nvls_graph().cloned(),
@@ -145,7 +147,8 @@ impl CostModel {
     /// Predicted time in microseconds for a message of `bytes` (per rank for AllGather's output
     /// and ReduceScatter's input, as NCCL counts).
     ///
-    /// Rings of the Simple protocol over several nodes have a longer latency when every rank
+    /// Beyond latency and bandwidth, two effects of size count: pipelines of trees fill up slowly,
+    /// and rings of the Simple protocol over several nodes have a longer latency when every rank
     /// handles at least 64 bytes per channel.
     #[must_use]
     pub fn time_us(
@@ -157,9 +160,16 @@ impl CostModel {
     ) -> Option<f64> {
         let Cost {
             mut latency_us,
-            gbps,
+            mut gbps,
         } = self.cost(collective, algorithm, protocol)?;
-        let each = bytes as f64 / (self.channels as f64 * self.ranks);
+        let size_class = (bytes >> 6).checked_ilog2().map(|class| class as usize);
+        let shares = &self.table.tree_share_by_size[protocol as usize];
+        if algorithm == Algorithm::Tree
+            && let Some(share) = size_class.and_then(|class| shares.get(class))
+        {
+            gbps *= share;
+        }
+        let each = bytes as f64 / (self.final_channels as f64 * self.ranks);
         let large_ring = algorithm == Algorithm::Ring
             && protocol == Protocol::Simple
             && self.nodes > 1

@@ -206,7 +206,14 @@ impl Check<'_> {
     fn gpu(&mut self, id: ElementId, host: &str) {
         self.numbers(id, &["dev", "rank", "mlopart"], -1.0, MAX_ID);
         self.numbers(id, &["sm", "gdr"], 0.0, MAX_ID);
-        self.unique(id, host, "dev", "GPU dev");
+        // Ranks that share a GPU share its number.
+        let element = self.document.element(id);
+        let first = element
+            .parent
+            .and_then(|pci| self.document.children(pci, "gpu").next());
+        if first == Some(id) {
+            self.unique(id, host, "dev", "GPU dev");
+        }
         self.unique(id, "", "rank", "rank");
         if self.document.element(id).attribute("sm").is_none() {
             self.warning(

@@ -40,3 +40,28 @@ fn final_rings_and_trees_are_equal_for_every_file_and_host_count() {
         assert_eq!(down, wanted["tree_down"], "{}", case.name);
     }
 }
+
+#[test]
+fn hosts_of_all_files_together_have_a_valid_plan() {
+    let systems: Vec<_> = cases()
+        .iter()
+        .filter(|case| case.hosts == 1)
+        .map(|case| build(&case.document).unwrap())
+        .collect();
+    if systems.is_empty() {
+        return;
+    }
+    let hosts = Plan::hosts_in_turn(&systems, 2 * systems.len() + 1);
+    let plan = Plan::new(systems, &hosts, &Options::default()).unwrap();
+    plan.validate().unwrap();
+    let least = plan
+        .domains()
+        .iter()
+        .map(|domain| domain.ring.channels.len())
+        .min();
+    assert_eq!(
+        Some(plan.ring_graph().channels),
+        least,
+        "every host has every channel"
+    );
+}

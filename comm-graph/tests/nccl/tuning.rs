@@ -38,3 +38,31 @@ fn the_cost_tables_are_equal_for_every_file_and_host_count() {
         assert!(problems.is_empty(), "{}: {problems:#?}", case.name);
     }
 }
+
+/// NCCL prints for each size what it would choose and how long it expects that to take.
+#[test]
+fn the_choice_of_algorithm_and_its_time_are_nccls_for_every_size() {
+    for case in cases() {
+        let system = build(&case.document).unwrap();
+        let plan = Plan::uniform(system, case.hosts, &Options::default()).unwrap();
+        let model = CostModel::new(&plan);
+        let mut problems = Vec::new();
+        for collective in Collective::ALL {
+            let choices = &case.expected["tuning"][collective.as_str()]["choice"];
+            for choice in choices.as_array().unwrap() {
+                let bytes = 1 << choice[0].as_u64().unwrap();
+                let best = &model.predict(*collective, bytes)[0];
+                let (algorithm, protocol) = (choice[1].as_str(), choice[2].as_str());
+                let time = choice[5].as_f64().unwrap();
+                let same = Some(best.algorithm.as_str()) == algorithm
+                    && Some(best.protocol.as_str()) == protocol;
+                // Two ways may take equally long.
+                let near = (best.time_us - time).abs() <= 1e-3 * time;
+                if !near {
+                    problems.push(format!("{collective} {choice}: {best:?}, same way: {same}"));
+                }
+            }
+        }
+        assert!(problems.is_empty(), "{}: {problems:#?}", case.name);
+    }
+}

@@ -6,6 +6,7 @@ use std::fmt;
 use comm_core::{PeerInfo, Rank};
 
 use super::Communicator;
+use crate::control::Launcher;
 use crate::edge::connect::ConnectedEdge;
 use crate::settings::Setting;
 use crate::wait::WaitPolicy;
@@ -22,6 +23,8 @@ pub type TransportTable = Vec<(String, Option<String>)>;
 pub struct Explanation {
     /// The rank that explains itself.
     pub rank: Rank,
+    /// Who started the processes; `None` if the program said by itself who it is.
+    pub launcher: Option<Launcher>,
     /// All ranks.
     pub peers: Vec<PeerInfo>,
     /// Registered transports in the order in which they are tried, with what keeps this rank from
@@ -42,6 +45,7 @@ impl Communicator {
         let core = &self.core;
         Explanation {
             rank: core.rank,
+            launcher: core.launcher,
             peers: core.peers.clone(),
             transports: core.transport_table.clone(),
             edges: core.connector.connected(),
@@ -53,7 +57,11 @@ impl Communicator {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "rank {} of {}", self.rank, self.peers.len())?;
+        write!(f, "rank {} of {}", self.rank, self.peers.len())?;
+        match self.launcher {
+            Some(launcher) => writeln!(f, ", started by {launcher}")?,
+            None => writeln!(f)?,
+        }
         let mut hosts: BTreeMap<_, Vec<&PeerInfo>> = BTreeMap::new();
         for peer in &self.peers {
             hosts

@@ -13,7 +13,7 @@ use super::control::Handler;
 use super::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
 use crate::abort::AbortState;
 use crate::control::rendezvous::RendezvousAddress;
-use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Process};
+use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Launcher, Process};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
@@ -46,6 +46,8 @@ pub struct CommunicatorBuilder {
     rank: Option<Rank>,
     world_size: Option<u32>,
     meeting: Option<Meeting>,
+    launcher: Option<Launcher>,
+    name: Option<String>,
     control: ControlSettings,
     transports: Vec<(String, TransportFactory)>,
     settings: Settings,
@@ -76,6 +78,13 @@ impl CommunicatorBuilder {
     pub const fn rank(mut self, rank: Rank, world_size: u32) -> Self {
         self.rank = Some(rank);
         self.world_size = Some(world_size);
+        self
+    }
+
+    /// Notes who started this process, for `explain()`.
+    #[must_use]
+    pub const fn launcher(mut self, launcher: Launcher) -> Self {
+        self.launcher = Some(launcher);
         self
     }
 
@@ -123,6 +132,15 @@ impl CommunicatorBuilder {
         let text = timeout.map_or_else(|| "none".to_owned(), |time| time.as_secs_f64().to_string());
         self.settings
             .note_builder("COMM_OPERATION_TIMEOUT_SECONDS", text);
+        self
+    }
+
+    /// Names the communicator, the same on all its ranks.
+    ///
+    /// Communicators that meet at one rendezvous, also one after the other, need different names.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -234,11 +252,14 @@ impl CommunicatorBuilder {
                 .transports
                 .insert(transport.name().to_owned(), transport.facts()?);
         }
-        let options = JoinOptions::new(rank, world_size, rendezvous)
+        let mut options = JoinOptions::new(rank, world_size, rendezvous)
             .deadline(Instant::now() + self.control.join_timeout)
             .secret(secret)
             .insecure(insecure)
             .heartbeat(self.control.heartbeat);
+        if let Some(name) = self.name.take() {
+            options = options.name(name);
+        }
         let handler = Arc::new(Handler::default());
         let (control, peers) = ControlPlane::join(
             Arc::clone(&process),
@@ -268,6 +289,7 @@ impl CommunicatorBuilder {
             control,
             transports,
             transport_table,
+            launcher: self.launcher,
             connector: Connector::default(),
             connect_timeout: self.settings.connect_timeout,
             operation_timeout: self.settings.operation_timeout,

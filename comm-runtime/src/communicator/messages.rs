@@ -4,6 +4,7 @@
 //! element type and number of elements; a difference is an error that names both.
 
 use comm_core::fifo::{Arrived, SMALL_BYTES};
+use comm_core::tensor::{element_bytes, element_bytes_mut};
 use comm_core::{Element, Rank, Result, Tensor, TensorMut, Work};
 
 use super::Communicator;
@@ -31,9 +32,7 @@ impl Communicator {
             && let Some(lane) = self.core.lane(LaneKey::Send(peer))
             && let Some(mut driving) = lane.try_acquire_idle()
         {
-            // SAFETY: elements are plain data without padding, so all their bytes are initialised.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), len_bytes) };
+            let bytes = element_bytes(buffer);
             let signature = message_signature(driving.next_sequence, T::DTYPE, buffer.len());
             // An error is met and treated by the general path.
             if self.core.is_open()
@@ -74,10 +73,7 @@ impl Communicator {
         {
             let signature = message_signature(driving.next_sequence, T::DTYPE, buffer.len());
             let hash = signature.hash();
-            // SAFETY: every bit pattern is a valid element, and the slice is borrowed exclusively.
-            let bytes = unsafe {
-                std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<u8>(), len_bytes)
-            };
+            let bytes = element_bytes_mut(buffer);
             if self.core.is_open() && self.recv_small(&mut driving, hash, bytes) {
                 lane.history.record(&signature);
                 driving.next_sequence += 1;

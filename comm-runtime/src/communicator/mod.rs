@@ -33,8 +33,8 @@ pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 
 use crate::abort::AbortState;
 use crate::call::{Active, Call};
-use crate::control::{ControlPlane, Process};
-use crate::drive::LaneDriver;
+use crate::control::{ControlPlane, Launcher, Process};
+use crate::drive::{LaneDriver, Queue};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey, Queued};
@@ -78,6 +78,7 @@ pub(crate) struct Core {
     left: Mutex<HashSet<Rank>>,
     settings: Vec<Setting>,
     transport_table: TransportTable,
+    launcher: Option<Launcher>,
     fork: ForkGuard,
     this: OnceLock<Weak<Self>>,
 }
@@ -152,6 +153,12 @@ impl Core {
         let Some(core) = self.this() else { return };
         if let Err(error) = self.workers.kick(core, key) {
             self.fail(error);
+            // Nobody else will complete what is queued; each step now ends with the failure.
+            if let Some(lane) = self.lane(key)
+                && let Some(mut driving) = lane.try_acquire()
+            {
+                while self.drive_queue(lane, &mut driving) != Queue::Empty {}
+            }
         }
     }
 
@@ -292,6 +299,8 @@ struct LeaveOnDrop {
 impl Drop for LeaveOnDrop {
     fn drop(&mut self) {
         if self.core.fork.in_child() {
+            // Dropping the edges would close them in the memory that the parent still uses.
+            std::mem::forget(Arc::clone(&self.core));
             return;
         }
         if std::thread::panicking() {

@@ -8,7 +8,8 @@
 //! * Dissemination (Bruck et al., 1997; for the barrier Hensgen, Finkel and Manber, 1988): in
 //!   round k a rank sends everything it has to rank + 2^k and receives as much from rank - 2^k.
 //!   After ceil(log2 n) rounds everybody has everything, and no rank is special.
-//! * A call ends by its deadline, and as soon as the communicator fails. A call that ends early
+//! * A call ends by its deadline, and when it waits for a rank after the communicator failed; one
+//!   that starts after the failure ends at once. A call that ends early
 //!   leaves what was received under its tag, so the tag must not be used again.
 
 use std::sync::Arc;
@@ -71,6 +72,9 @@ impl Member {
         value: Bytes,
         deadline: Instant,
     ) -> Result<Vec<Bytes>> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
         let (rank, world_size) = (self.rank(), self.world_size());
         // Block i is the value of rank - i.
         let mut blocks = vec![value];
@@ -85,10 +89,10 @@ impl Member {
                     blocks: blocks[..wanted].to_vec(),
                 },
             )?;
-            self.queue(
-                neighbour(rank, distance, world_size),
-                Outgoing::Frame(frame),
-            )?;
+            let to = neighbour(rank, distance, world_size);
+            // A failure is the better reason: others may have left because of it.
+            self.queue(to, Outgoing::Frame(frame))
+                .map_err(|error| self.failure().unwrap_or(error))?;
             let from = neighbour(rank, world_size - distance, world_size);
             let received = self.receive_round(round, from, deadline).await?;
             if received.len() != wanted {

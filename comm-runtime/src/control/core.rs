@@ -12,15 +12,17 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::fd_socket::FdInbox;
+use super::ffi;
 use super::host;
 use super::interfaces;
 use super::listener::{self, HalfOpen, Listening};
+use super::liveness::{self, ProcessTag};
 use super::member::Members;
 use super::process::{ListenScope, ProcessOptions};
 use super::rendezvous::Tables;
 use super::secret;
 
-/// The part of a [`Process`] that tasks on the control thread may hold: it does not keep the
+/// The part of a [`Process`](super::Process) that tasks on the control thread may hold: it does not keep the
 /// thread alive.
 pub(crate) struct Core {
     pub(crate) id: ProcessId,
@@ -36,6 +38,7 @@ pub(crate) struct Core {
     runtime: Handle,
     thread: OnceLock<ThreadId>,
     pid: u32,
+    pid_namespace: u64,
 }
 
 impl Core {
@@ -55,6 +58,7 @@ impl Core {
             runtime,
             thread: OnceLock::new(),
             pid: std::process::id(),
+            pid_namespace: liveness::pid_namespace(),
         })
     }
 
@@ -79,7 +83,7 @@ impl Core {
     pub(crate) fn listen(self: &Arc<Self>, options: &ProcessOptions) -> Result<()> {
         let mut wanted: Vec<IpAddr> = Vec::new();
         if options.listen_scope() == ListenScope::Network {
-            wanted = interfaces::select(&interfaces::enumerate()?, options.interface_filter())?;
+            wanted = interfaces::select(&ffi::enumerate()?, options.interface_filter())?;
         }
         // Ranks of one host meet on loopback.
         if !wanted.iter().any(IpAddr::is_loopback) {
@@ -119,6 +123,16 @@ impl Core {
     /// The control thread's event loop.
     pub(crate) const fn runtime(&self) -> &Handle {
         &self.runtime
+    }
+
+    /// What this process says about itself in handshakes.
+    pub(crate) const fn tag(&self) -> ProcessTag {
+        ProcessTag {
+            id: self.id,
+            host: self.host,
+            pid: self.pid,
+            pid_namespace: self.pid_namespace,
+        }
     }
 
     pub(crate) fn on_control_thread(&self) -> bool {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::hello::{self, HandshakeFailure, Purpose, RejectReason};
 use super::listener::HANDSHAKE_LIMIT;
-use super::liveness;
+use super::liveness::{self, ProcessTag};
 use super::secret::Admission;
 
 /// Head start of one address over the next.
@@ -43,21 +43,21 @@ const DIAL_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// An open connection to the peer that published `info`.
+/// An open connection to the peer that published `info`, and the process that answered.
 pub(crate) async fn dial(
     core: &Arc<Core>,
     info: &PeerInfo,
     purpose: &Purpose,
     admission: &Admission,
-) -> Result<TcpStream, HandshakeFailure> {
+) -> Result<(TcpStream, ProcessTag), HandshakeFailure> {
     let addresses = order(core, info, admission)?;
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
         let failures = match try_all(core, &addresses, purpose, admission).await {
-            Ok(mut stream) => {
+            Ok((mut stream, process)) => {
                 hello::open(&mut stream).await?;
-                return Ok(stream);
+                return Ok((stream, process));
             }
             Err(failures) => failures,
         };
@@ -110,7 +110,7 @@ pub(crate) async fn try_all(
     addresses: &[SocketAddr],
     purpose: &Purpose,
     admission: &Admission,
-) -> Result<TcpStream, BTreeMap<SocketAddr, HandshakeFailure>> {
+) -> Result<(TcpStream, ProcessTag), BTreeMap<SocketAddr, HandshakeFailure>> {
     let mut failures = BTreeMap::new();
     let mut attempts = JoinSet::new();
     let mut waiting = addresses.iter().copied();
@@ -124,7 +124,7 @@ pub(crate) async fn try_all(
         }
         match tokio::time::timeout(STAGGER, attempts.join_next()).await {
             Ok(None) => return Err(failures),
-            Ok(Some(Ok((_, Ok(stream))))) => return Ok(stream),
+            Ok(Some(Ok((_, Ok(connected))))) => return Ok(connected),
             Ok(Some(Ok((address, Err(failure))))) => {
                 failures.insert(address, failure);
                 start_next = true;
@@ -142,7 +142,7 @@ async fn attempt(
     address: SocketAddr,
     purpose: Purpose,
     admission: &Admission,
-) -> Result<TcpStream, HandshakeFailure> {
+) -> Result<(TcpStream, ProcessTag), HandshakeFailure> {
     let late = |what: &'static str, limit: Duration| {
         Error::new(ErrorKind::Timeout, what).with("after_seconds", limit.as_secs())
     };
@@ -151,9 +151,9 @@ async fn attempt(
         Err(_) => return Err(late("connecting got no answer", CONNECT_LIMIT).into()),
     };
     liveness::prepare(&stream)?;
-    let handshake = hello::dial(&mut stream, purpose, core.id, admission);
+    let handshake = hello::dial(&mut stream, purpose, core.tag(), admission);
     match tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await {
-        Ok(result) => result.map(|()| stream),
+        Ok(result) => result.map(|process| (stream, process)),
         Err(_) => Err(late("the listener did not answer the hello", HANDSHAKE_LIMIT).into()),
     }
 }

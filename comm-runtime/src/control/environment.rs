@@ -108,8 +108,8 @@ impl LaunchEnvironment {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfiguration`] if no launcher set a rank, if variables are missing
-    /// (the message names them), if one does not parse, or if the rank is not smaller than the
-    /// world size and no rendezvous is known at which the other ranks could be told.
+    /// (the message names them), or if one does not parse. A rank that is not smaller than the world
+    /// size is left to the join, which tells the other ranks.
     pub fn detect(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         // Some launchers set variables that do not apply to the empty text.
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());

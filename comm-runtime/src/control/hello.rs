@@ -23,11 +23,12 @@
 //! * The version is the first thing in the first frame and stays there in all future versions.
 
 use blake3::{Hash, Hasher};
-use comm_core::{Error, ErrorKind, ProcessId, Rank, Result};
+use comm_core::{Error, ErrorKind, Rank, Result};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::frame::{self, Frame, FrameKind, MAX_HANDSHAKE_BYTES};
+use super::liveness::ProcessTag;
 use super::secret::{self, Admission};
 
 /// Version of the control protocol; ranks of different versions refuse each other.
@@ -56,9 +57,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) purpose: Purpose,
-    pub(crate) process: ProcessId,
-    /// Process number, for messages.
-    pub(crate) pid: u32,
+    pub(crate) process: ProcessTag,
     /// Whether the dialler has a job secret.
     has_secret: bool,
     nonce: [u8; 32],
@@ -66,7 +65,7 @@ pub(crate) struct Hello {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Challenge {
-    process: ProcessId,
+    process: ProcessTag,
     nonce: [u8; 32],
 }
 
@@ -108,25 +107,25 @@ impl From<Error> for HandshakeFailure {
 }
 
 /// Opens a connection as the side that dialled; the last step (`Open`) is left to [`open`].
+/// Returns which process listens.
 ///
 /// Has no deadline of its own.
 pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     purpose: Purpose,
-    process: ProcessId,
+    process: ProcessTag,
     admission: &Admission,
-) -> Result<(), HandshakeFailure> {
+) -> Result<ProcessTag, HandshakeFailure> {
     let hello = Hello {
         purpose,
         process,
-        pid: std::process::id(),
         has_secret: admission.is_secret(),
         nonce: secret::random()?,
     };
     let hello = encode_hello(PROTOCOL_VERSION, &hello)?;
     write(stream, FrameKind::Hello, &hello).await?;
     let challenge = expect(stream, FrameKind::Challenge, admission).await?;
-    challenge.decode::<Challenge>()?;
+    let listener = challenge.decode::<Challenge>()?.process;
     let key = admission.key();
     let proof = Proof {
         mac: mac(&key, Side::Dialler, &hello, &challenge.body).into(),
@@ -142,7 +141,7 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
         );
         return Err(error.into());
     }
-    Ok(())
+    Ok(listener)
 }
 
 /// Tells the listener that this connection is the one that stays.
@@ -156,7 +155,7 @@ pub(crate) async fn open<S: AsyncWrite + Unpin>(stream: &mut S) -> Result<()> {
 /// dialler is refused. Has no deadline of its own.
 pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
-    process: ProcessId,
+    process: ProcessTag,
     resolve: impl FnOnce(&Hello) -> Result<Admission, RejectReason>,
 ) -> Result<Hello, HandshakeFailure> {
     let frame = next(stream, FrameKind::Hello).await?;
@@ -209,9 +208,11 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
 pub(crate) fn claim(hello: &Hello) -> String {
     match &hello.purpose {
         Purpose::Link { from, to, .. } => {
-            format!("rank {from} (pid {}) to rank {to}", hello.pid)
+            format!("rank {from} (pid {}) to rank {to}", hello.process.pid)
         }
-        Purpose::Rendezvous { .. } => format!("a rank in pid {} at the rendezvous", hello.pid),
+        Purpose::Rendezvous { .. } => {
+            format!("a rank in pid {} at the rendezvous", hello.process.pid)
+        }
     }
 }
 

@@ -22,11 +22,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::fd_socket::{self, FdTicket};
 use super::frame::{self, Frame, FrameKind, MAX_FRAME_BYTES};
+use super::liveness::ProcessTag;
 use super::member::Member;
 use super::plane::Message;
 
 /// How much is gathered into one write.
 const WRITE_BATCH_BYTES: usize = 256 << 10;
+
+/// How long what a process sent before its end is still read.
+const LAST_WORDS_LIMIT: Duration = Duration::from_millis(100);
 
 /// Something that waits to be written to a link.
 #[derive(Debug)]
@@ -89,12 +93,20 @@ pub(crate) async fn run(
     mut outbox: UnboundedReceiver<Outgoing>,
     member: &Arc<Member>,
     peer: Rank,
+    process: ProcessTag,
 ) -> LinkEnd {
     member.heartbeat().apply(&stream);
     let (reader, writer) = stream.split();
+    let ended = async {
+        process.ended(&member.core().tag()).await;
+        // What it said before its end counts, a goodbye above all.
+        tokio::time::sleep(LAST_WORDS_LIMIT).await;
+        LinkEnd::Broken(Error::new(ErrorKind::System, "the process has ended"))
+    };
     tokio::select! {
         end = read(BufReader::new(reader), member, peer) => end,
         end = write(writer, &mut outbox, member, peer) => end,
+        end = ended => end,
     }
 }
 

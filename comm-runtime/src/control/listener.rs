@@ -228,7 +228,10 @@ impl HalfOpen {
 async fn handshake(core: Arc<Core>, mut stream: TcpStream, peer: SocketAddr, number: u64) {
     let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, async {
         liveness::prepare(&stream)?;
-        hello::accept(&mut stream, core.id, |hello| admit(&core, hello, peer.ip())).await
+        hello::accept(&mut stream, core.tag(), |hello| {
+            admit(&core, hello, peer.ip())
+        })
+        .await
     })
     .await;
     core.half_open.finished(number);
@@ -257,7 +260,7 @@ fn admit(core: &Core, hello: &Hello, peer: IpAddr) -> Result<Admission, RejectRe
                 .members
                 .get(*communicator, *to)
                 .ok_or(RejectReason::Unknown)?;
-            member.may_attach(*from, hello.process)?;
+            member.may_attach(*from, hello.process.id)?;
             member.admission().clone()
         }
         Purpose::Rendezvous { job } => core
@@ -324,6 +327,6 @@ mod tests {
     #[test]
     fn an_address_of_another_host_cannot_be_bound() {
         assert!(can_bind(LOOPBACK));
-        assert!(!can_bind("192.0.2.1".parse().unwrap()));
+        assert!(!can_bind("198.51.100.1".parse().unwrap()));
     }
 }

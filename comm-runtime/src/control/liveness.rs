@@ -3,7 +3,9 @@
 //! # Contract
 //!
 //! * A process that ends closes its connections, and its peers learn that at once from the
-//!   system. Heartbeats are for what closes nothing: a host that lost power, a cable, a process
+//!   system. If it leaves children that inherited the connections (`fork` without `exec`, as in
+//!   Python's data loaders), peers on the same host learn it from a process descriptor.
+//! * Heartbeats are for what closes nothing: a host that lost power, a cable, a process
 //!   that is stopped.
 //! * Both ends of a link send a ping when they had nothing else to say for one interval, and
 //!   count the peer as dead when nothing came for the time-out.
@@ -12,7 +14,8 @@
 
 use std::time::Duration;
 
-use comm_core::{Error, Result};
+use comm_core::{Error, HostId, ProcessId, Result};
+use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
@@ -73,6 +76,42 @@ impl Heartbeat {
         #[cfg(not(target_os = "linux"))]
         let _ = timeout;
     }
+}
+
+/// Which process is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessTag {
+    pub(crate) id: ProcessId,
+    pub(crate) host: HostId,
+    pub(crate) pid: u32,
+    /// Within which the process number means something; 0 if the system does not tell.
+    pub(crate) pid_namespace: u64,
+}
+
+impl ProcessTag {
+    /// Ends when the process has ended; never, if `own`, the calling process, cannot see that.
+    pub(crate) async fn ended(&self, own: &Self) {
+        let visible = self.host == own.host
+            && self.pid_namespace == own.pid_namespace
+            && own.pid_namespace != 0
+            && self.id != own.id;
+        #[cfg(target_os = "linux")]
+        if visible {
+            match super::ffi::process_end(self.pid).await {
+                Ok(()) => return,
+                // The connection's own end and the heartbeats are left.
+                Err(error) => tracing::debug!(pid = self.pid, %error, "a process is not watched"),
+            }
+        }
+        let _ = visible;
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The namespace in which process numbers of this process count; 0 if the system does not tell.
+pub(crate) fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
 /// Options that every control connection has from its first byte on.

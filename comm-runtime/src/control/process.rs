@@ -101,7 +101,11 @@ impl ProcessOptions {
     }
 }
 
-/// What this process shares between its ranks; see the [module documentation](self).
+/// What this process shares between its ranks: identity, listeners, descriptor socket, thread.
+///
+/// When the last handle is dropped the listeners close, peers that still need an answer get up to
+/// [`LINGER_LIMIT`], then thread and sockets end. After a `fork` every call on a handle from before
+/// it is an error, and [`Process::acquire`] makes a new one.
 pub struct Process {
     core: Arc<Core>,
     doorbells: Arc<Doorbells>,
@@ -119,13 +123,17 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`] if the interface filter matches nothing,
-    /// [`ErrorKind::ResourceExhausted`] if no port of the range is free, or what the system says.
+    /// [`comm_core::ErrorKind::InvalidConfiguration`] if the interface filter matches nothing,
+    /// [`comm_core::ErrorKind::ResourceExhausted`] if no port of the range is free, or what the
+    /// system says.
     pub fn acquire(options: &ProcessOptions) -> Result<Arc<Self>> {
         let mut current = lock(&CURRENT);
         if let Some(process) = current.upgrade()
             && process.core.check_fork().is_ok()
         {
+            // Whoever drops the last handle waits for the control thread, and must not hold the
+            // lock meanwhile.
+            drop(current);
             process.core.listen(options)?;
             return Ok(process);
         }

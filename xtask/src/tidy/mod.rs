@@ -7,10 +7,12 @@
 //! | no long file, no trailing space, no unfinished or switched-off code | [`text`] |
 //! | `unsafe` only in listed modules, each block with its argument | [`unsafe_code`] |
 //! | lock-free code takes its atomics from the shim that loom can replace | [`atomics`] |
+//! | variables are documented, links lead somewhere, quoted code is the file's | [`docs`] |
 //!
 //! All findings are printed, not only the first. Nothing is compiled.
 
 mod atomics;
+mod docs;
 mod files;
 mod layers;
 mod lexer;
@@ -74,6 +76,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(layers::check(&metadata));
     findings.extend(manifests::check(&metadata, &sources));
     findings.extend(files.iter().flat_map(text::check_spacing));
+    findings.extend(docs::check(&files, &sources));
     for source in &sources {
         findings.extend(text::check_code(source));
         findings.extend(unsafe_code::check(source));

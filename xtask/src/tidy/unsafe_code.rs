@@ -33,6 +33,26 @@ const ALLOWED: &[(&str, &str)] = &[
         "registered memory, implementations of the unsafe backend trait",
     ),
     (
+        "comm-runtime/src/control/ffi",
+        "calls of the C library that rustix does not offer",
+    ),
+    (
+        "comm-runtime/src/edge/prove",
+        "a page through memory that a peer writes",
+    ),
+    (
+        "comm-runtime/src/fork",
+        "a page that the kernel wipes in a forked child",
+    ),
+    (
+        "comm-runtime/src/lane",
+        "the state that only a lane's driver touches",
+    ),
+    (
+        "comm-runtime/src/operation",
+        "users' buffers and slots in memory that a peer writes",
+    ),
+    (
         "comm-runtime/src/kernels",
         "copy and reduction over raw pointers, SIMD",
     ),
@@ -40,6 +60,10 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "comm-testkit/src/mock",
         "implementations of unsafe traits that the mocks stand in for",
+    ),
+    (
+        "comm-testkit/src/transport/ends",
+        "payloads in memory that a peer writes",
     ),
     (
         "comm-testkit/src/net",

@@ -1,3 +1,4 @@
+use comm_core::{HostId, ProcessId};
 use proptest::prelude::*;
 use tokio::io::AsyncReadExt;
 
@@ -17,6 +18,15 @@ fn admission(secret: Option<&str>) -> Admission {
     }
 }
 
+fn tag(number: u8) -> ProcessTag {
+    ProcessTag {
+        id: ProcessId([number; 16]),
+        host: HostId([0; 16]),
+        pid: number.into(),
+        pid_namespace: 0,
+    }
+}
+
 /// Both sides of a handshake: the dialler's result and the listener's.
 fn shake(
     dialler: Admission,
@@ -32,10 +42,10 @@ fn shake(
     runtime.block_on(async {
         tokio::join!(
             async {
-                dial(&mut near, PURPOSE, ProcessId([1; 16]), &dialler).await?;
+                assert_eq!(dial(&mut near, PURPOSE, tag(1), &dialler).await?, tag(2));
                 Ok(open(&mut near).await?)
             },
-            accept(&mut far, ProcessId([2; 16]), |_| listener),
+            accept(&mut far, tag(2), |_| listener),
         )
     })
 }
@@ -47,7 +57,7 @@ fn equal_secrets_open_the_connection_and_the_listener_learns_who_connects() {
         dialled.unwrap();
         let hello = accepted.unwrap();
         assert_eq!(hello.purpose, PURPOSE);
-        assert_eq!(hello.process, ProcessId([1; 16]));
+        assert_eq!(hello.process, tag(1));
     }
 }
 
@@ -92,7 +102,7 @@ fn another_protocol_version_is_named_on_both_sides() {
                     .unwrap();
                 expect(&mut near, FrameKind::Challenge, &admission(None)).await
             },
-            accept(&mut far, ProcessId([2; 16]), |_| Ok(admission(None))),
+            accept(&mut far, tag(2), |_| Ok(admission(None))),
         )
     });
     assert!(accepted.unwrap_err().error.message().contains("version 9"));
@@ -116,13 +126,11 @@ fn a_recorded_handshake_does_not_open_a_second_connection() {
         let good = async {
             tokio::join!(
                 async {
-                    dial(&mut dialler, PURPOSE, ProcessId([1; 16]), &secret)
-                        .await
-                        .unwrap();
+                    dial(&mut dialler, PURPOSE, tag(1), &secret).await.unwrap();
                     open(&mut dialler).await.unwrap();
                     drop(dialler);
                 },
-                accept(&mut listener, ProcessId([2; 16]), |_| Ok(secret.clone())),
+                accept(&mut listener, tag(2), |_| Ok(secret.clone())),
                 async {
                     let mut up = [0; 4096];
                     let mut down = [0; 4096];
@@ -149,7 +157,7 @@ fn a_recorded_handshake_does_not_open_a_second_connection() {
         good.await.1.unwrap();
         let (mut replay, mut listener) = tokio::io::duplex(8192);
         replay.write_all(&recorded).await.unwrap();
-        let failure = accept(&mut listener, ProcessId([2; 16]), |_| Ok(secret.clone())).await;
+        let failure = accept(&mut listener, tag(2), |_| Ok(secret.clone())).await;
         assert_eq!(failure.unwrap_err().error.kind(), ErrorKind::Authentication);
     });
 }
@@ -162,25 +170,22 @@ fn a_listener_that_does_not_know_the_secret_is_found_out() {
     let (mut near, mut far) = tokio::io::duplex(4096);
     let dialled = runtime.block_on(async {
         let secret = admission(Some("swordfish"));
-        tokio::join!(
-            dial(&mut near, PURPOSE, ProcessId([1; 16]), &secret),
-            async {
-                next(&mut far, FrameKind::Hello).await.unwrap();
-                let challenge = Challenge {
-                    process: ProcessId([2; 16]),
-                    nonce: [0; 32],
-                };
-                let challenge = encode_body(&challenge).unwrap();
-                write(&mut far, FrameKind::Challenge, &challenge)
-                    .await
-                    .unwrap();
-                let proof = next(&mut far, FrameKind::Proof).await.unwrap();
-                // The only MAC an impostor has is the dialler's own.
-                write(&mut far, FrameKind::Accept, &proof.body)
-                    .await
-                    .unwrap();
-            }
-        )
+        tokio::join!(dial(&mut near, PURPOSE, tag(1), &secret), async {
+            next(&mut far, FrameKind::Hello).await.unwrap();
+            let challenge = Challenge {
+                process: tag(2),
+                nonce: [0; 32],
+            };
+            let challenge = encode_body(&challenge).unwrap();
+            write(&mut far, FrameKind::Challenge, &challenge)
+                .await
+                .unwrap();
+            let proof = next(&mut far, FrameKind::Proof).await.unwrap();
+            // The only MAC an impostor has is the dialler's own.
+            write(&mut far, FrameKind::Accept, &proof.body)
+                .await
+                .unwrap();
+        })
         .0
     });
     assert_eq!(dialled.unwrap_err().error.kind(), ErrorKind::Authentication);
@@ -195,7 +200,7 @@ proptest! {
         let result = runtime.block_on(async {
             write(&mut near, FrameKind::Hello, &body).await.unwrap();
             drop(near);
-            accept(&mut far, ProcessId([2; 16]), |_| Ok(admission(None))).await
+            accept(&mut far, tag(2), |_| Ok(admission(None))).await
         });
         prop_assert!(result.is_err());
     }

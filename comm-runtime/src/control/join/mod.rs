@@ -192,7 +192,8 @@ impl Attempt {
         let mut neighbours = Vec::new();
         while let Some(found) = lookups.join_next().await {
             let found = found.map_err(|_| Error::new(ErrorKind::Aborted, "the join was ended"))?;
-            let registration: Registration = decode(&found?)?;
+            let registration: Registration = decode(&found?)
+                .map_err(|error| error.with("rendezvous", self.options.rendezvous.describe()))?;
             self.compare(&registration)?;
             neighbours.push(registration.info.rank);
             member.learn(registration.info.clone());
@@ -205,11 +206,12 @@ impl Attempt {
                 match member.is_connected(neighbour) {
                     Ok(true) => break,
                     Ok(false) => {}
+                    // A peer that has given up refuses connections, and has published why.
                     Err(error) => {
+                        let failed = self.better_reason(error).await;
                         return Err(Failed {
-                            rank: Some(neighbour),
-                            error,
-                            tell: true,
+                            rank: failed.tell.then_some(neighbour),
+                            ..failed
                         });
                     }
                 }
@@ -323,13 +325,9 @@ impl Attempt {
     }
 
     async fn lookup<T: DeserializeOwned>(&self, key: &str, deadline: Instant) -> Result<T> {
-        decode(
-            &self
-                .options
-                .rendezvous
-                .lookup(&self.key(key), deadline)
-                .await?,
-        )
+        let rendezvous = &self.options.rendezvous;
+        decode(&rendezvous.lookup(&self.key(key), deadline).await?)
+            .map_err(|error| error.with("rendezvous", rendezvous.describe()))
     }
 }
 

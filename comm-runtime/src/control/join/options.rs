@@ -7,6 +7,7 @@ use comm_core::{Rank, Rendezvous};
 
 use crate::control::liveness::Heartbeat;
 use crate::control::process::ListenScope;
+use crate::control::rendezvous::Nowhere;
 use crate::control::secret::{Admission, JobSecret};
 
 /// How long a join may take unless the user says otherwise (`COMM_INIT_TIMEOUT_SECONDS`).
@@ -37,6 +38,12 @@ impl JoinOptions {
             heartbeat: Heartbeat::default(),
             deadline: Instant::now() + DEFAULT_JOIN_TIMEOUT,
         }
+    }
+
+    /// Joins a world of one rank, which meets nobody.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self::new(0, 1, Arc::new(Nowhere))
     }
 
     /// Names the communicator. All its ranks use one name; communicators that meet at the same

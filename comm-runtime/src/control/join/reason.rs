@@ -81,7 +81,14 @@ impl Attempt {
             match found {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Timeout => missing.push(rank),
-                Err(error) => return error.into(),
+                // The rendezvous itself is what is broken: nobody can be told there.
+                Err(error) => {
+                    return Failed {
+                        error,
+                        rank: None,
+                        tell: false,
+                    };
+                }
             }
         }
         missing.sort_unstable();

@@ -19,11 +19,12 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
-use super::allgather::Round;
+use super::allgather::{self, Round};
 use super::core::{Core, lock};
 use super::failure::Failure;
 use super::frame::{self, FrameKind};
 use super::hello::CommunicatorId;
+use super::limits;
 use super::link::Outgoing;
 use super::liveness::Heartbeat;
 use super::plane::ControlHandler;
@@ -48,6 +49,8 @@ impl Members {
         if free {
             *entry = Arc::downgrade(member);
         }
+        let members = table.values().filter_map(Weak::upgrade);
+        limits::allow_descriptors(members.map(|member| member.descriptors()).sum());
         free
     }
 
@@ -141,6 +144,12 @@ impl Member {
             )
             .with("rank", member.rank))
         }
+    }
+
+    /// How many descriptors the member needs at most: two links for each distance and a client
+    /// of the rendezvous, each with its other end or with a descriptor of the peer's process.
+    fn descriptors(&self) -> u64 {
+        2 * (2 * allgather::distances(self.world_size).count() as u64 + 1)
     }
 
     pub(crate) const fn core(&self) -> &Arc<Core> {

@@ -26,6 +26,7 @@ use crate::control::failure::Failure;
 use crate::control::frame::{self, FrameKind};
 use crate::control::hello::{HandshakeFailure, Purpose, RejectReason};
 use crate::control::link::{self, LinkEnd, Outgoing};
+use crate::control::liveness::ProcessTag;
 use crate::control::plane::Message;
 
 impl Member {
@@ -135,12 +136,12 @@ impl Member {
             to: peer,
         };
         match dial::dial(&self.core, &info, &purpose, &self.admission).await {
-            Ok(stream) => {
+            Ok((stream, process)) => {
                 if let Some(link) = lock(&self.state).links.get_mut(&number) {
                     link.open = true;
                 }
                 self.changed.notify_waiters();
-                let end = link::run(stream, queue, &self, peer).await;
+                let end = link::run(stream, queue, &self, peer, process).await;
                 self.link_ended(number, peer, end);
             }
             Err(failure) => self.dial_failed(number, &info, failure),
@@ -198,14 +199,14 @@ impl Member {
     }
 
     /// Takes a connection that a peer opened.
-    pub(crate) fn attach(self: &Arc<Self>, stream: TcpStream, from: Rank, process: ProcessId) {
+    pub(crate) fn attach(self: &Arc<Self>, stream: TcpStream, from: Rank, process: ProcessTag) {
         let (outbox, queue) = mpsc::unbounded_channel();
         let mut state = lock(&self.state);
         let number = state.next_link;
         let task = self.core.runtime().spawn({
             let member = Arc::clone(self);
             async move {
-                let end = link::run(stream, queue, &member, from).await;
+                let end = link::run(stream, queue, &member, from, process).await;
                 member.link_ended(number, from, end);
             }
         });
@@ -215,7 +216,7 @@ impl Member {
         }
         self.add_link(&mut state, from, outbox.clone(), task.abort_handle(), true);
         if let Some(peer) = state.peers.get_mut(from as usize) {
-            peer.process = Some(process);
+            peer.process = Some(process.id);
             peer.route.get_or_insert(outbox);
         }
         drop(state);

@@ -1,7 +1,8 @@
 //! The built-in kinds of [`Rendezvous`].
 //!
 //! All of them check what they read only for its shape; that a peer belongs to the job is proved
-//! by the handshake of the links. Their methods can be awaited on any executor.
+//! by the handshake of the links. Their methods can be awaited on any executor, except for
+//! [`LocalRendezvous`], whose timers are those of the control thread.
 
 mod file;
 mod local;
@@ -16,8 +17,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result};
+use bytes::Bytes;
+use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result, async_trait};
 
 pub use file::FileRendezvous;
 pub use local::LocalRendezvous;
@@ -115,6 +118,31 @@ impl fmt::Display for RendezvousAddress {
             Self::UniqueId(id) => f.write_str(&id.place_name()),
             Self::Torchrun(job) => write!(f, "torchrun at {}:{}", job.host, job.agent_port),
         }
+    }
+}
+
+/// The rendezvous of a world of one rank: nobody ever asks it.
+#[derive(Debug)]
+pub(crate) struct Nowhere;
+
+#[async_trait]
+impl Rendezvous for Nowhere {
+    fn describe(&self) -> String {
+        "nowhere".to_owned()
+    }
+
+    async fn publish(&self, _: &str, _: Bytes, _: Instant) -> Result<()> {
+        Err(Error::new(
+            ErrorKind::Rendezvous,
+            "a world of one rank has no rendezvous",
+        ))
+    }
+
+    async fn lookup(&self, _: &str, _: Instant) -> Result<Bytes> {
+        Err(Error::new(
+            ErrorKind::Rendezvous,
+            "a world of one rank has no rendezvous",
+        ))
     }
 }
 

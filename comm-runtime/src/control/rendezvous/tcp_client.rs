@@ -33,8 +33,11 @@ use crate::control::hello::{self, HandshakeFailure, Purpose, RejectReason};
 use crate::control::process::Process;
 use crate::control::secret::{Admission, JobSecret};
 
-/// How long a question that need not wait may take.
+/// How long the answer to a question that need not wait may take.
 const PEEK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The same while there is no connection: enough to find another table, if there is one.
+const LOST_PEEK_LIMIT: Duration = Duration::from_millis(250);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -183,7 +186,13 @@ impl Rendezvous for TcpRendezvous {
         let now = Instant::now();
         let key = key.to_owned();
         let answer = if deadline <= now {
-            self.request(Operation::Peek { key: key.clone() }, now + PEEK_LIMIT)
+            let connected = lock(&self.client.state).outbox.is_some();
+            let limit = if connected {
+                PEEK_LIMIT
+            } else {
+                LOST_PEEK_LIMIT
+            };
+            self.request(Operation::Peek { key: key.clone() }, now + limit)
                 .await?
         } else {
             self.request(Operation::Lookup { key: key.clone() }, deadline)
@@ -312,7 +321,7 @@ impl Client {
         };
         let failures = match dial::try_all(&self.core, &addresses, &purpose, &self.admission).await
         {
-            Ok(mut stream) => {
+            Ok((mut stream, _)) => {
                 hello::open(&mut stream)
                     .await
                     .map_err(NoConnection::Later)?;

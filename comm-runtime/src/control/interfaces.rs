@@ -11,15 +11,11 @@
 //!   interface is an error that lists what there is.
 //! * Link-local IPv6 addresses are never used: they mean nothing without an interface number.
 
-mod enumerate;
-
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use comm_core::{Error, ErrorKind, Result};
-
-pub(crate) use enumerate::enumerate;
 
 /// Interfaces that usually lead nowhere: the inner networks of containers and virtual machines.
 const BRIDGE_PREFIXES: [&str; 5] = ["docker", "virbr", "veth", "br-", "cni"];
@@ -171,6 +167,7 @@ fn is_link_local(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::ffi::enumerate;
 
     fn interfaces() -> Vec<Interface> {
         [

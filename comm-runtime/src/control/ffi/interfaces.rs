@@ -1,6 +1,4 @@
 //! The system's list of interface addresses, from `getifaddrs(3)`.
-//!
-//! The only unsafe code of the control plane.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +6,7 @@ use std::ptr;
 
 use comm_core::{Error, Result};
 
-use super::Interface;
+use crate::control::interfaces::Interface;
 
 /// The addresses of all interfaces that are up and running, in the system's order.
 ///

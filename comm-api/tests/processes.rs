@@ -1,0 +1,303 @@
+//! Ranks as processes: this test program starts itself as workers, and kills some of them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use comm_api::{Communicator, ReduceOp, Result};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Names the scenario that a worker plays.
+const SCENARIO: &str = "COMM_TEST_SCENARIO";
+
+/// How long a worker may live.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    if let Ok(scenario) = std::env::var(SCENARIO) {
+        return match play(&scenario) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let trials = vec![
+        Trial::test("processes_reduce_over_shared_memory", reduce),
+        Trial::test("a_killed_process_is_named_by_all_others", kill),
+        Trial::test("a_missing_rank_is_listed_at_the_deadline", missing),
+        Trial::test(
+            "disagreeing_world_sizes_are_an_error_on_every_rank",
+            world_sizes,
+        ),
+        Trial::test("a_wrong_secret_is_refused_and_named", wrong_secret),
+        Trial::test("a_rank_outside_the_world_is_an_error", outside),
+        Trial::test("mismatched_counts_name_both_processes", mismatch),
+        Trial::test(
+            "a_circle_of_single_threaded_ranks_ends_with_its_description",
+            circle,
+        ),
+        Trial::test("a_directory_is_a_rendezvous", directory),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// What a worker does.
+fn play(scenario: &str) -> Result<()> {
+    let comm = Communicator::from_env()?;
+    let mut value = [comm.rank() + 1; 1000];
+    match scenario {
+        "reduce" => {
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            let n = comm.world_size();
+            assert!(value.iter().all(|sum| *sum == n * (n + 1) / 2));
+            let edges = comm.explain().edges;
+            assert!(!edges.is_empty() && edges.iter().all(|edge| edge.transport == "shm"));
+            comm.barrier()
+        }
+        "endless" => {
+            comm.barrier()?;
+            println!("ready");
+            loop {
+                comm.all_reduce(&mut value, ReduceOp::Max)?;
+            }
+        }
+        "mismatch" => {
+            let count = 10 + comm.rank() as usize;
+            comm.all_reduce(&mut value[..count], ReduceOp::Sum)
+        }
+        "circle" if comm.rank() == 0 => comm.all_reduce(&mut value, ReduceOp::Sum),
+        "circle" => comm.recv(&mut value, 0),
+        other => panic!("no scenario {other}"),
+    }
+}
+
+/// A job of workers.
+struct Job {
+    scenario: &'static str,
+    variables: Vec<(&'static str, String)>,
+}
+
+/// How a worker ended.
+#[derive(Debug)]
+struct Ended {
+    success: bool,
+    errors: String,
+}
+
+impl Job {
+    fn new(scenario: &'static str) -> Self {
+        // Free now; nobody else on this machine takes it on purpose.
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let rendezvous = port.expect("a free port").to_string();
+        Self {
+            scenario,
+            variables: vec![
+                ("COMM_RENDEZVOUS", rendezvous),
+                ("COMM_SECRET", "0123456789abcdef0123456789abcdef".to_owned()),
+                ("COMM_INIT_TIMEOUT_SECONDS", "20".to_owned()),
+            ],
+        }
+    }
+
+    fn set(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.retain(|(other, _)| *other != name);
+        self.variables.push((name, value.into()));
+        self
+    }
+
+    fn start(&self, rank: u32, world_size: u32, extra: &[(&str, &str)]) -> Child {
+        Command::new(std::env::current_exe().expect("the path of this program"))
+            .env(SCENARIO, self.scenario)
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", world_size.to_string())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(extra.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starting a worker")
+    }
+
+    fn run(&self, world_size: u32) -> Result<Vec<Ended>, Failed> {
+        end((0..world_size)
+            .map(|rank| self.start(rank, world_size, &[]))
+            .collect())
+    }
+}
+
+/// Waits for all workers; a stuck one is killed and fails the test.
+fn end(workers: Vec<Child>) -> Result<Vec<Ended>, Failed> {
+    let deadline = Instant::now() + WATCHDOG;
+    let mut ended = Vec::new();
+    let mut stuck = false;
+    for mut worker in workers {
+        let stderr = worker.stderr.take().expect("piped");
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            // What cannot be read is missing in the text, which the test then says.
+            let _ = BufReader::new(stderr).read_to_string(&mut text);
+            text
+        });
+        let status = loop {
+            if let Some(status) = worker.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                stuck = true;
+                worker.kill()?;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let errors = reader
+            .join()
+            .map_err(|_| "the reader of a worker's errors panicked")?;
+        ended.push(Ended {
+            success: status.success(),
+            errors,
+        });
+    }
+    if stuck {
+        Err(format!("workers were stuck: {ended:?}").into())
+    } else {
+        Ok(ended)
+    }
+}
+
+/// All failed, and every one's errors contain all of `texts`.
+fn all_failed_with(ended: &[Ended], texts: &[&str]) -> Result<(), Failed> {
+    for worker in ended {
+        if worker.success || texts.iter().any(|text| !worker.errors.contains(text)) {
+            return Err(format!("expected {texts:?} from every worker: {ended:#?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn reduce() -> Result<(), Failed> {
+    for world_size in [1, 2, 4] {
+        // Alone there is no edge to look at.
+        let scenario = if world_size == 1 {
+            "mismatch"
+        } else {
+            "reduce"
+        };
+        let ended = Job::new(scenario).run(world_size)?;
+        if !ended.iter().all(|worker| worker.success) {
+            return Err(format!("{ended:#?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn kill() -> Result<(), Failed> {
+    let before = names_in_dev_shm();
+    let job = Job::new("endless");
+    let mut workers: Vec<_> = (0..4).map(|rank| job.start(rank, 4, &[])).collect();
+    let (sender, ready) = mpsc::channel();
+    for worker in &mut workers {
+        let stdout = worker.stdout.take().expect("piped");
+        let sender = sender.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(line);
+            }
+        });
+    }
+    for _ in 0..4 {
+        ready.recv_timeout(WATCHDOG)?;
+    }
+    let mut victim = workers.remove(2);
+    victim.kill()?;
+    victim.wait()?;
+    let ended = end(workers)?;
+    all_failed_with(&ended, &["peer died", "rank 2"])?;
+    if names_in_dev_shm() == before {
+        Ok(())
+    } else {
+        Err("/dev/shm has changed".into())
+    }
+}
+
+fn names_in_dev_shm() -> Vec<std::ffi::OsString> {
+    let entries = std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().contains("comm"))
+        .collect();
+    names.sort();
+    names
+}
+
+fn missing() -> Result<(), Failed> {
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "2");
+    let ended = end([0, 2, 3].map(|rank| job.start(rank, 6, &[])).into())?;
+    all_failed_with(&ended, &["1", "4", "5"])?;
+    if ended
+        .iter()
+        .all(|worker| worker.errors.contains("did not come"))
+    {
+        Ok(())
+    } else {
+        Err(format!("{ended:#?}").into())
+    }
+}
+
+fn world_sizes() -> Result<(), Failed> {
+    let job = Job::new("reduce");
+    let ended = end(vec![job.start(0, 2, &[]), job.start(1, 3, &[])])?;
+    all_failed_with(&ended, &["world size"])
+}
+
+fn wrong_secret() -> Result<(), Failed> {
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
+    let stranger = [("COMM_SECRET", "ffffffffffffffffffffffffffffffff")];
+    let ended = end(vec![job.start(0, 2, &[]), job.start(1, 2, &stranger)])?;
+    // Whichever serves the rendezvous refuses the other one, which says so.
+    all_failed_with(&ended, &[])?;
+    if ended.iter().any(|worker| worker.errors.contains("secret")) {
+        Ok(())
+    } else {
+        Err(format!("nobody names the secret: {ended:#?}").into())
+    }
+}
+
+fn outside() -> Result<(), Failed> {
+    let job = Job::new("reduce");
+    let ended = end(vec![job.start(0, 2, &[]), job.start(2, 2, &[])])?;
+    all_failed_with(&ended, &["2"])
+}
+
+fn mismatch() -> Result<(), Failed> {
+    all_failed_with(
+        &Job::new("mismatch").run(2)?,
+        &["rank 0", "rank 1", "10 u32", "11 u32"],
+    )
+}
+
+fn circle() -> Result<(), Failed> {
+    all_failed_with(
+        &Job::new("circle").run(2)?,
+        &["circle", "all_reduce", "send/recv"],
+    )
+}
+
+fn directory() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let path = format!("file://{}", directory.path().display());
+    let ended = Job::new("reduce").set("COMM_RENDEZVOUS", path).run(3)?;
+    if ended.iter().all(|worker| worker.success) {
+        Ok(())
+    } else {
+        Err(format!("{ended:#?}").into())
+    }
+}
