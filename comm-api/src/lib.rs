@@ -23,6 +23,8 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
+//! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
+//! | `net` | networks of your own, see [`Builder::net_backend`] |
 //!
 //! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
 //! its content.
@@ -31,6 +33,8 @@
 
 mod communicator;
 mod debug;
+#[cfg(feature = "tcp")]
+mod tcp;
 mod threads;
 mod transports;
 
