@@ -24,6 +24,8 @@
 //! |---|---|
 //! | `p2p` (default) | direct access between ranks that are threads of one process |
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
+//! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
+//! | `net` | networks of your own, see [`Builder::net_backend`] |
 //!
 //! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
 //! its content.
@@ -32,6 +34,8 @@
 
 mod communicator;
 mod debug;
+#[cfg(feature = "tcp")]
+mod tcp;
 mod threads;
 mod transports;
 

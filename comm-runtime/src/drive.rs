@@ -214,6 +214,8 @@ impl Core {
                         state.ends.send[index].arm_acknowledged(doorbell)
                     }
                     BlockedOn::Step(index) => state.ends.recv[index].arm(doorbell),
+                    BlockedOn::DirectSend(index) => state.ends.send[index].arm_direct(doorbell),
+                    BlockedOn::DirectRecv(index) => state.ends.recv[index].arm_direct(doorbell),
                 };
                 match armed {
                     Ok(Armed::Ready) => ready = true,
@@ -233,10 +235,12 @@ impl Core {
         lane.disarm();
         if let Some(operation) = &active.operation {
             operation.blocked_on(&mut |on| match on {
-                BlockedOn::Credit(index) | BlockedOn::Acknowledgement(index) => {
-                    state.ends.send[index].disarm();
+                BlockedOn::Credit(index)
+                | BlockedOn::Acknowledgement(index)
+                | BlockedOn::DirectSend(index) => state.ends.send[index].disarm(),
+                BlockedOn::Step(index) | BlockedOn::DirectRecv(index) => {
+                    state.ends.recv[index].disarm();
                 }
-                BlockedOn::Step(index) => state.ends.recv[index].disarm(),
             });
         }
     }
@@ -269,10 +273,12 @@ impl Core {
         match (&active.operation, &active.call) {
             (Some(operation), _) => operation.blocked_on(&mut |on| {
                 ranks.push(match on {
-                    BlockedOn::Credit(index) | BlockedOn::Acknowledgement(index) => {
-                        state.ends.send[index].peer
+                    BlockedOn::Credit(index)
+                    | BlockedOn::Acknowledgement(index)
+                    | BlockedOn::DirectSend(index) => state.ends.send[index].peer,
+                    BlockedOn::Step(index) | BlockedOn::DirectRecv(index) => {
+                        state.ends.recv[index].peer
                     }
-                    BlockedOn::Step(index) => state.ends.recv[index].peer,
                 });
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),

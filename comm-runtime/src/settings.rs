@@ -173,10 +173,15 @@ impl Settings {
         &self.table
     }
 
+    /// Adds a value of another part of the library to the table.
+    pub fn note(&mut self, setting: Setting) {
+        self.table.retain(|known| known.name != setting.name);
+        self.table.push(setting);
+    }
+
     /// Records that the program set a value.
     pub(crate) fn note_builder(&mut self, name: &'static str, value: String) {
-        self.table.retain(|setting| setting.name != name);
-        self.table.push(Setting {
+        self.note(Setting {
             name,
             value,
             source: Source::Builder,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ use crate::worker::WorkerPool;
 pub struct TransportContext {
     /// The doorbells of this process.
     pub doorbells: Arc<Doorbells>,
+    /// The addresses at which the ranks of the job reach this process, best first: loopback ones
+    /// only, unless the job has a secret or goes without on purpose.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Makes one rank's instance of a transport.
@@ -243,6 +247,11 @@ impl CommunicatorBuilder {
         };
         let context = TransportContext {
             doorbells: Arc::clone(process.doorbells()),
+            addresses: process
+                .addresses(self.control.process_options().listen_scope())
+                .iter()
+                .map(SocketAddr::ip)
+                .collect(),
         };
         let (transports, transport_table) = self.make_transports(&order, &context);
 
