@@ -3,7 +3,7 @@
 mod support;
 
 use comm_api::{Communicator, DType, Error, ErrorKind, ReduceOp, Tensor, TensorMut};
-use support::with_ranks;
+use support::{on_every_transport, with_ranks};
 
 /// Whether nothing was sent: the ranks can still work together.
 fn is_unharmed(comm: &Communicator) -> bool {
@@ -17,7 +17,6 @@ fn assert_refused(result: Result<(), Error>, words: &str) {
     assert!(error.to_string().contains(words), "{error}");
 }
 
-#[test]
 fn a_buffer_that_does_not_divide_into_blocks_is_refused() {
     with_ranks(3, |comm| {
         let words = "an equally long block for each rank";
@@ -36,7 +35,6 @@ fn a_buffer_that_does_not_divide_into_blocks_is_refused() {
     .unwrap();
 }
 
-#[test]
 fn lengths_that_do_not_belong_together_are_refused() {
     with_ranks(2, |comm| {
         let of_input = "the output must hold a block of the input's length for each rank";
@@ -60,7 +58,6 @@ fn lengths_that_do_not_belong_together_are_refused() {
     .unwrap();
 }
 
-#[test]
 fn a_buffer_that_is_missing_or_not_used_is_refused() {
     with_ranks(2, |comm| {
         if comm.rank() == 0 {
@@ -83,7 +80,6 @@ fn a_buffer_that_is_missing_or_not_used_is_refused() {
     .unwrap();
 }
 
-#[test]
 fn a_root_that_does_not_exist_is_refused() {
     with_ranks(2, |comm| {
         let words = "the root rank does not exist";
@@ -97,7 +93,6 @@ fn a_root_that_does_not_exist_is_refused() {
     .unwrap();
 }
 
-#[test]
 fn tensors_of_other_types_or_layouts_are_refused() {
     with_ranks(2, |comm| {
         let input = Tensor::zeros(DType::F32, &[2, 2]).unwrap();
@@ -116,7 +111,6 @@ fn tensors_of_other_types_or_layouts_are_refused() {
     .unwrap();
 }
 
-#[test]
 fn what_is_only_moved_may_have_any_type() {
     with_ranks(3, |comm| {
         let rank = comm.rank() as u8;
@@ -130,7 +124,6 @@ fn what_is_only_moved_may_have_any_type() {
     .unwrap();
 }
 
-#[test]
 fn an_averaged_block_is_the_sum_divided_once() {
     with_ranks(4, |comm| {
         let mut buffer = vec![comm.rank() as f64; 4 * 100];
@@ -149,7 +142,6 @@ fn an_averaged_block_is_the_sum_divided_once() {
     .unwrap();
 }
 
-#[test]
 fn ranks_may_mix_forms_in_place_and_out_of_place() {
     with_ranks(4, |comm| {
         let (rank, in_place) = (comm.rank(), comm.rank() % 2 == 0);
@@ -177,7 +169,6 @@ fn ranks_may_mix_forms_in_place_and_out_of_place() {
     .unwrap();
 }
 
-#[test]
 fn the_root_of_a_scatter_keeps_its_buffer() {
     with_ranks(3, |comm| {
         for count in [2, 40_000] {
@@ -196,7 +187,6 @@ fn the_root_of_a_scatter_keeps_its_buffer() {
     .unwrap();
 }
 
-#[test]
 fn block_lengths_that_differ_between_ranks_are_a_mismatch_on_all() {
     let errors = with_ranks(2, |comm| {
         let count = 3 + comm.rank() as usize;
@@ -209,4 +199,17 @@ fn block_lengths_that_differ_between_ranks_are_a_mismatch_on_all() {
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
         assert!(error.to_string().contains("all_gather"), "{error}");
     }
+}
+
+on_every_transport! {
+    a_buffer_that_does_not_divide_into_blocks_is_refused,
+    lengths_that_do_not_belong_together_are_refused,
+    a_buffer_that_is_missing_or_not_used_is_refused,
+    a_root_that_does_not_exist_is_refused,
+    tensors_of_other_types_or_layouts_are_refused,
+    what_is_only_moved_may_have_any_type,
+    an_averaged_block_is_the_sum_divided_once,
+    ranks_may_mix_forms_in_place_and_out_of_place,
+    the_root_of_a_scatter_keeps_its_buffer,
+    block_lengths_that_differ_between_ranks_are_a_mismatch_on_all,
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use calls::{Call, DTYPES, FORMS, KINDS, check, reduces};
 use comm_api::{Algorithm, DType, OperationKind, ReduceOp};
-use support::on_every_rank;
+use support::{on_every_rank, on_every_transport};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::OneShot, Algorithm::Ring, Algorithm::DoubleTree];
 
@@ -50,7 +50,7 @@ fn calls(algorithm: Algorithm, ranks: u32) -> Vec<Call> {
 
 fn cover(algorithm: Algorithm) {
     for ranks in 1..=9 {
-        let comms = comm_api::init_all_with(ranks, |builder| {
+        let comms = support::init_all_with(ranks, |builder| {
             builder
                 .algorithms(vec![algorithm])
                 .channels(1 + ranks % 3)
@@ -65,17 +65,14 @@ fn cover(algorithm: Algorithm) {
     }
 }
 
-#[test]
 fn every_collective_is_right_in_one_shot() {
     cover(Algorithm::OneShot);
 }
 
-#[test]
 fn every_collective_is_right_around_a_ring() {
     cover(Algorithm::Ring);
 }
 
-#[test]
 fn reductions_and_broadcasts_are_right_on_double_trees() {
     cover(Algorithm::DoubleTree);
 }
@@ -136,10 +133,9 @@ fn the_cover_pairs_every_value_with_every_other() {
     }
 }
 
-#[test]
 fn large_blocks_are_right_by_default() {
     for ranks in [2, 3, 8] {
-        let comms = comm_api::init_all(ranks).unwrap();
+        let comms = support::init_all(ranks).unwrap();
         on_every_rank(comms, move |comm| {
             for (index, kind) in KINDS.into_iter().enumerate() {
                 for count in [20_011, 100_003] {
@@ -158,4 +154,11 @@ fn large_blocks_are_right_by_default() {
             }
         });
     }
+}
+
+on_every_transport! {
+    every_collective_is_right_in_one_shot,
+    every_collective_is_right_around_a_ring,
+    reductions_and_broadcasts_are_right_on_double_trees,
+    large_blocks_are_right_by_default,
 }

@@ -8,7 +8,7 @@ use comm_api::ReduceOp;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRng, TestRunner};
-use support::on_every_rank;
+use support::{on_every_rank, on_every_transport};
 
 /// Bounds the time; a failure is not shrunk further than that is worth.
 const CASES: u32 = 64;
@@ -54,7 +54,6 @@ fn job() -> impl Strategy<Value = Job> {
     )
 }
 
-#[test]
 fn any_sequence_of_collectives_gives_each_its_result() {
     let config = Config {
         cases: CASES,
@@ -65,7 +64,7 @@ fn any_sequence_of_collectives_gives_each_its_result() {
     let rng = TestRng::deterministic_rng(config.rng_algorithm);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let run = |job: Job| {
-        let comms = comm_api::init_all_with(job.ranks, |builder| {
+        let comms = support::init_all_with(job.ranks, |builder| {
             builder.channels(job.channels).step_bytes(job.step_bytes)
         })
         .unwrap();
@@ -77,4 +76,8 @@ fn any_sequence_of_collectives_gives_each_its_result() {
     if let Err(error) = runner.run(&job(), run) {
         panic!("{error}");
     }
+}
+
+on_every_transport! {
+    any_sequence_of_collectives_gives_each_its_result,
 }

@@ -18,6 +18,7 @@ thread_local! {
 }
 
 /// Makes tests of functions: each of them once for every transport that is compiled in.
+#[allow(unused_macros, reason = "not every test file needs it")]
 macro_rules! on_every_transport {
     ($($test:ident),* $(,)?) => {
         #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -36,6 +37,7 @@ macro_rules! on_every_transport {
         }
     };
 }
+#[allow(unused_imports, reason = "not every test file needs it")]
 pub(crate) use on_every_transport;
 
 /// Runs a test whose communicators use this transport only.
