@@ -2,7 +2,7 @@
 //!
 //! | command | module | what it does |
 //! |---|---|---|
-//! | `commctl bench` | [`bench`] | measures the library |
+//! | `commctl bench` | [`mod@bench`] | measures the library |
 //! | `commctl launch` | [`launch`] | starts local workers and ends them together |
 //! | `commctl topo` | [`topo`] | checks, shows, draws and plans machines |
 //!
