@@ -18,6 +18,7 @@ struct Lane {
     devices: Vec<NodeId>,
     /// Ports by which the ring enters and leaves the node.
     ports: Option<[NodeId; 2]>,
+    port_names: Option<[String; 2]>,
     domain: usize,
     gbps: f32,
 }
@@ -99,6 +100,11 @@ fn distinct(plan: &Plan) -> Vec<Lane> {
         let system = class.topology.system();
         let endpoints = system.of_kind(NodeKind::Endpoint);
         let nets = system.of_kind(NodeKind::Net);
+        let name = |net: usize| match system.net(net) {
+            Some(net) if !net.name.is_empty() => net.name.clone(),
+            Some(net) => format!("net {}", net.dev),
+            None => String::new(),
+        };
         let first = lanes.len();
         for (channel, ring) in class.ring.channels.iter().enumerate() {
             let devices: Vec<NodeId> = ring
@@ -116,6 +122,7 @@ fn distinct(plan: &Plan) -> Vec<Lane> {
                     channels: vec![channel],
                     devices,
                     ports,
+                    port_names: ring.nets.map(|nets| nets.map(name)),
                     domain,
                     gbps: class.ring.bw_intra,
                 }),
@@ -219,7 +226,14 @@ fn draw_lane(
         Anchor::Start,
         text::fit(&name, SMALL, room),
     );
-    let speed = format!("{} GB/s", text::gbps(lane.gbps));
+    let mut speed = format!("{} GB/s", text::gbps(lane.gbps));
+    if let Some([enter, leave]) = &lane.port_names {
+        speed = match enter == leave {
+            true => format!("{speed} · {enter}"),
+            false => format!("{speed} · {enter} → {leave}"),
+        };
+    }
+    let speed = text::fit(&speed, SMALL, room);
     scene.label(36.0, middle + 11.0, SMALL, Anchor::Start, speed);
     height
 }
