@@ -85,9 +85,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// How long to measure each size in each place.
-    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
-    pub time: Duration,
+    /// How long to measure each size in each place. [default: 0.2, less if the whole would take
+    /// more than a minute]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub time: Option<Duration>,
 
     /// Bind each worker to one CPU (the default if there are as many), or to the CPUs of one NUMA
     /// node, in turn.
@@ -178,7 +179,7 @@ impl Options {
                 _ => Places::Both,
             },
             check: !self.no_check,
-            time: self.time,
+            time: self.time.unwrap_or_else(|| Suite::default().time),
         }
     }
 }
