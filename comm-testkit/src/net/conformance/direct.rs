@@ -78,8 +78,8 @@ pub fn n18_direct_transfers_have_their_place_in_the_order<F: NetFixture>() -> Re
         let behind = rig.recv_buffer(5000)?;
         // SAFETY: nobody looks at the buffers before the requests are done.
         let received = rig.wait("room", || unsafe { recv.irecv(to.slice()) })?;
-        // SAFETY: as above.
         let received_behind = if rig.receiver.devices()[0].max_outstanding > 1 {
+            // SAFETY: as above.
             Some(rig.wait("room", || unsafe { recv.irecv(behind.slice()) })?)
         } else {
             None
