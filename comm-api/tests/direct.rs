@@ -124,7 +124,7 @@ fn all_reduce_in_place_on_some_ranks_and_out_of_place_on_others() {
                         })
                         .collect();
                     let mut output = input.clone();
-                    if rank % 2 == 0 {
+                    if rank.is_multiple_of(2) {
                         comm.all_reduce(&mut output, op).unwrap();
                     } else {
                         output.fill(-1);
