@@ -191,7 +191,9 @@ fn main() {
         };
         let words = ["ping-pong", "stream"];
         arguments.iter().any(|argument| argument == word)
-            || !arguments.iter().any(|argument| words.contains(&&**argument))
+            || !arguments
+                .iter()
+                .any(|argument| words.contains(&&**argument))
     });
     let comms =
         comm_api::init_all_with(2, |builder| builder.only_transports(vec!["net".to_owned()]))
