@@ -218,23 +218,18 @@ fn draw_lane(
         name = format!("domain {}: {name}", lane.domain);
     }
     let room = super::machine::MARGIN - 44.0;
+    let speed = format!(" · {} GB/s", text::gbps(lane.gbps));
+    let name = text::fit(&name, SMALL, room - text::width(&speed, SMALL));
+    let ports = match &lane.port_names {
+        Some([enter, leave]) if enter == leave => enter.clone(),
+        Some([enter, leave]) => format!("{enter} → {leave}"),
+        None => "inside the host".to_owned(),
+    };
+    let ports = text::fit(&ports, SMALL, room);
     scene.line((16.0, middle), (30.0, middle), 4.0, color);
-    scene.label(
-        36.0,
-        middle - 2.0,
-        SMALL,
-        Anchor::Start,
-        text::fit(&name, SMALL, room),
-    );
-    let mut speed = format!("{} GB/s", text::gbps(lane.gbps));
-    if let Some([enter, leave]) = &lane.port_names {
-        speed = match enter == leave {
-            true => format!("{speed} · {enter}"),
-            false => format!("{speed} · {enter} → {leave}"),
-        };
+    for (line, y) in [(name + &speed, middle - 2.0), (ports, middle + 11.0)] {
+        scene.label(36.0, y, SMALL, Anchor::Start, line);
     }
-    let speed = text::fit(&speed, SMALL, room);
-    scene.label(36.0, middle + 11.0, SMALL, Anchor::Start, speed);
     height
 }
 
