@@ -114,7 +114,10 @@ fn an_offer_over_a_fifo_that_carries_none_is_a_protocol_violation_and_never_clai
     // What a peer that shares the memory could write.
     let line = sender.memory.line(1);
     line.words[0].store(8 | OFFER_FLAG, Ordering::Relaxed);
-    sender.memory.claim(1).store(offer::offered(1), Ordering::Relaxed);
+    sender
+        .memory
+        .claim(1)
+        .store(offer::offered(1), Ordering::Relaxed);
     assert_eq!(receiver.try_step().unwrap_err().kind(), ErrorKind::Protocol);
     assert!(receiver.claim().is_none());
 }
