@@ -1,5 +1,6 @@
 //! [`Communicator`] and [`Builder`]: the runtime composed with the transports compiled in.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress};
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
 use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
 
-use crate::{debug, transports};
+use crate::debug;
+use crate::transports::{Custom, Switches};
 
 /// A set of ranks that move and reduce data together.
 ///
@@ -56,10 +58,22 @@ impl Deref for Communicator {
 }
 
 /// Says who this rank is, how to find the others, and what may connect them.
-#[derive(Debug)]
 #[must_use = "a builder does nothing before build()"]
 pub struct Builder {
     inner: CommunicatorBuilder,
+    switches: Switches,
+    custom: Vec<Custom>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let custom: Vec<_> = self.custom.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Builder")
+            .field("inner", &self.inner)
+            .field("switches", &self.switches)
+            .field("custom", &custom)
+            .finish()
+    }
 }
 
 impl Builder {
@@ -91,11 +105,15 @@ impl Builder {
     /// As for [`Communicator::builder`].
     pub fn from_settings() -> Result<Self> {
         debug::install_from_env()?;
-        let inner = CommunicatorBuilder::new()
-            .settings(Settings::from_env()?)
-            .control(ControlSettings::detect(&|name| std::env::var(name).ok())?);
+        let lookup = |name: &str| std::env::var(name).ok();
+        let mut settings = Settings::from_env()?;
+        let switches = Switches::read(&lookup, &mut settings)?;
         Ok(Self {
-            inner: transports::register(inner)?,
+            inner: CommunicatorBuilder::new()
+                .settings(settings)
+                .control(ControlSettings::detect(&lookup)?),
+            switches,
+            custom: Vec::new(),
         })
     }
 
@@ -167,7 +185,8 @@ impl Builder {
         self
     }
 
-    /// Registers a transport of your own, tried after those of this crate.
+    /// Registers a transport of your own, tried after those for one process or host and before
+    /// `net`.
     ///
     /// All ranks must register the same transports in the same order.
     pub fn transport(
@@ -175,8 +194,31 @@ impl Builder {
         name: impl Into<String>,
         factory: impl FnOnce(&TransportContext) -> Result<Arc<dyn Transport>> + Send + 'static,
     ) -> Self {
-        self.inner = self.inner.transport(name, factory);
+        self.custom.push((name.into(), Box::new(factory)));
         self
+    }
+
+    /// Registers a network of your own as the transport of this name, tried like one of
+    /// [`Builder::transport`].
+    ///
+    /// The network brings connections, messages and registered memory; steps, waiting and closing
+    /// are this crate's business. See [`NetBackend`](comm_core::net::NetBackend) for the contract
+    /// and `comm-testkit` for its conformance suite.
+    #[cfg(feature = "net")]
+    pub fn net_backend(
+        self,
+        name: impl Into<String>,
+        factory: impl FnOnce(&TransportContext) -> Result<Arc<dyn comm_core::net::NetBackend>>
+        + Send
+        + 'static,
+    ) -> Self {
+        use comm_transport_net::{NetOptions, NetTransport};
+
+        let name = name.into();
+        let options = NetOptions::default().name(name.clone());
+        self.transport(name, move |context| {
+            Ok(Arc::new(NetTransport::new(factory(context)?, options)?))
+        })
     }
 
     /// Joins the other ranks.
@@ -187,7 +229,7 @@ impl Builder {
     ///
     /// As for [`CommunicatorBuilder::build`].
     pub fn build(self) -> Result<Communicator> {
-        let inner = self.inner.build()?;
+        let inner = self.switches.register(self.inner, self.custom).build()?;
         Ok(Communicator { inner })
     }
 }

@@ -1,11 +1,16 @@
 //! The transports compiled in, in the canonical order in which all ranks try them.
 
 use comm_core::Result;
-use comm_runtime::CommunicatorBuilder;
+use comm_runtime::{CommunicatorBuilder, Settings, TransportFactory};
+
+/// The name of the transport over the built-in network.
+#[cfg(feature = "tcp")]
+pub(crate) const NET: &str = "net";
 
 /// The names of the transports whose Cargo features are on, in the order in which they are tried.
 ///
-/// A communicator can have more, registered by [`Builder::transport`](crate::Builder::transport).
+/// A communicator can have more, registered by [`Builder::transport`](crate::Builder::transport)
+/// and tried before `net`.
 #[must_use]
 pub const fn compiled_transports() -> &'static [&'static str] {
     &[
@@ -13,50 +18,95 @@ pub const fn compiled_transports() -> &'static [&'static str] {
         comm_transport_p2p::NAME,
         #[cfg(all(feature = "shm", target_os = "linux"))]
         comm_transport_shm::NAME,
+        #[cfg(feature = "tcp")]
+        NET,
     ]
 }
 
-/// Registers every transport whose Cargo feature is on.
-///
-/// # Errors
-///
-/// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) for a switch that cannot be parsed.
-pub(crate) fn register(builder: CommunicatorBuilder) -> Result<CommunicatorBuilder> {
+/// A transport that the program brings.
+pub(crate) type Custom = (String, TransportFactory);
+
+/// The switches of the transports, from the environment.
+#[derive(Debug)]
+pub(crate) struct Switches {
     #[cfg(feature = "p2p")]
-    let builder = p2p(builder)?;
+    p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
-    let builder = shm(builder)?;
-    Ok(builder)
+    shm_disabled: Option<String>,
+    #[cfg(feature = "tcp")]
+    tcp: crate::tcp::TcpSettings,
+}
+
+impl Switches {
+    /// Reads the switches, and adds them to the table of `settings`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) for one that cannot be parsed.
+    pub(crate) fn read(
+        lookup: &dyn Fn(&str) -> Option<String>,
+        settings: &mut Settings,
+    ) -> Result<Self> {
+        // Not every combination of features has switches.
+        let _ = (lookup, &settings);
+        Ok(Self {
+            #[cfg(feature = "p2p")]
+            p2p_disabled: switched_off("P2P", lookup)?,
+            #[cfg(all(feature = "shm", target_os = "linux"))]
+            shm_disabled: switched_off("SHM", lookup)?,
+            #[cfg(feature = "tcp")]
+            tcp: crate::tcp::TcpSettings::read(lookup, settings)?,
+        })
+    }
+
+    /// Registers the transports whose Cargo features are on, and the program's own between those
+    /// for one host and those for all.
+    pub(crate) fn register(
+        self,
+        builder: CommunicatorBuilder,
+        custom: Vec<Custom>,
+    ) -> CommunicatorBuilder {
+        #[cfg(feature = "p2p")]
+        let builder = p2p(builder, self.p2p_disabled);
+        #[cfg(all(feature = "shm", target_os = "linux"))]
+        let builder = shm(builder, self.shm_disabled);
+        let builder = custom
+            .into_iter()
+            .fold(builder, |builder, (name, factory)| {
+                builder.transport(name, factory)
+            });
+        #[cfg(feature = "tcp")]
+        let builder = builder.transport(NET, move |context| self.tcp.transport(context));
+        builder
+    }
 }
 
 #[cfg(feature = "p2p")]
-fn p2p(builder: CommunicatorBuilder) -> Result<CommunicatorBuilder> {
+fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBuilder {
     use std::sync::Arc;
 
     use comm_transport_p2p::P2pTransport;
 
-    let disabled = switched_off("P2P", |name| std::env::var(name).ok())?;
-    Ok(builder.transport(comm_transport_p2p::NAME, move |context| {
+    builder.transport(comm_transport_p2p::NAME, move |context| {
         Ok(Arc::new(match disabled {
             Some(variable) => P2pTransport::disabled(format!("{variable}=1 is set")),
             None => P2pTransport::new(Arc::clone(&context.doorbells)),
         }))
-    }))
+    })
 }
 
 #[cfg(all(feature = "shm", target_os = "linux"))]
-fn shm(builder: CommunicatorBuilder) -> Result<CommunicatorBuilder> {
+fn shm(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBuilder {
     use std::sync::Arc;
 
     use comm_transport_shm::ShmTransport;
 
-    let disabled = switched_off("SHM", |name| std::env::var(name).ok())?;
-    Ok(builder.transport(comm_transport_shm::NAME, move |context| {
+    builder.transport(comm_transport_shm::NAME, move |context| {
         Ok(Arc::new(match disabled {
             Some(variable) => ShmTransport::disabled(format!("{variable}=1 is set")),
             None => ShmTransport::new(Arc::clone(&context.doorbells)),
         }))
-    }))
+    })
 }
 
 /// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.

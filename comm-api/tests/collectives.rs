@@ -5,7 +5,7 @@ mod support;
 use comm_api::{
     Algorithm, Communicator, Element, ErrorKind, ReduceOp, Tensor, TensorMut, bf16, f16,
 };
-use support::{on_every_rank, with_ranks};
+use support::{on_every_rank, on_every_transport, with_ranks};
 
 /// Element `index` of rank `rank`: small whole numbers, exact in every type.
 fn value(rank: usize, index: usize) -> usize {
@@ -75,7 +75,6 @@ fn check_all_reduce<T: FromSmall>(comm: &Communicator, count: usize, op: ReduceO
 
 const COUNTS: [usize; 8] = [0, 1, 3, 7, 64, 1000, 4099, 100_003];
 
-#[test]
 fn all_reduce_is_right_for_every_type_operator_count_and_world_size() {
     for ranks in [1, 2, 3, 4, 5, 9] {
         with_ranks(ranks, move |comm| {
@@ -105,10 +104,9 @@ fn all_reduce_is_right_for_every_type_operator_count_and_world_size() {
     }
 }
 
-#[test]
 fn both_algorithms_give_the_same_result_on_several_channels() {
     for algorithm in [Algorithm::OneShot, Algorithm::Ring] {
-        let comms = comm_api::init_all_with(4, |builder| {
+        let comms = support::init_all_with(4, |builder| {
             builder
                 .algorithms(vec![algorithm])
                 .channels(3)
@@ -124,7 +122,6 @@ fn both_algorithms_give_the_same_result_on_several_channels() {
     }
 }
 
-#[test]
 fn an_average_is_the_sum_divided_once_and_integers_truncate() {
     with_ranks(3, |comm| {
         let rank = comm.rank() as i32;
@@ -144,7 +141,6 @@ fn an_average_is_the_sum_divided_once_and_integers_truncate() {
     .unwrap();
 }
 
-#[test]
 fn broadcast_gives_everybody_the_roots_buffer() {
     for ranks in [1, 2, 3, 5] {
         with_ranks(ranks, move |comm| {
@@ -175,7 +171,6 @@ fn broadcast_gives_everybody_the_roots_buffer() {
     }
 }
 
-#[test]
 fn nobody_leaves_a_barrier_before_everybody_came() {
     use std::sync::atomic::{AtomicU32, Ordering};
     static CAME: AtomicU32 = AtomicU32::new(0);
@@ -190,7 +185,6 @@ fn nobody_leaves_a_barrier_before_everybody_came() {
     .unwrap();
 }
 
-#[test]
 fn asynchronous_collectives_run_in_submission_order_also_if_handles_are_dropped() {
     with_ranks(3, |comm| {
         let mut works = Vec::new();
@@ -226,7 +220,6 @@ fn asynchronous_collectives_run_in_submission_order_also_if_handles_are_dropped(
     .unwrap();
 }
 
-#[test]
 fn arguments_that_make_no_sense_are_refused_and_harm_nothing() {
     with_ranks(2, |comm| {
         let error = comm.broadcast(&mut [0_u8], 2).unwrap_err();
@@ -249,4 +242,14 @@ fn arguments_that_make_no_sense_are_refused_and_harm_nothing() {
         assert_eq!(buffer, [2; 5]);
     })
     .unwrap();
+}
+
+on_every_transport! {
+    all_reduce_is_right_for_every_type_operator_count_and_world_size,
+    both_algorithms_give_the_same_result_on_several_channels,
+    an_average_is_the_sum_divided_once_and_integers_truncate,
+    broadcast_gives_everybody_the_roots_buffer,
+    nobody_leaves_a_barrier_before_everybody_came,
+    asynchronous_collectives_run_in_submission_order_also_if_handles_are_dropped,
+    arguments_that_make_no_sense_are_refused_and_harm_nothing,
 }

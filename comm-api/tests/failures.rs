@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use comm_api::{Error, ErrorKind, ReduceOp, Result, Tensor};
-use support::{on_every_rank, with_ranks};
+use support::{on_every_rank, on_every_transport, with_ranks};
 
 /// Every rank failed, and every text names all of `names`.
 fn all_name(errors: &[Error], kinds: &[ErrorKind], names: &[&str]) {
@@ -18,7 +18,6 @@ fn all_name(errors: &[Error], kinds: &[ErrorKind], names: &[&str]) {
     }
 }
 
-#[test]
 fn different_collectives_are_reported_with_both_sides() {
     let errors = with_ranks(2, |comm| {
         if comm.rank() == 0 {
@@ -36,7 +35,6 @@ fn different_collectives_are_reported_with_both_sides() {
     );
 }
 
-#[test]
 fn collectives_whose_edges_never_meet_are_reported_too() {
     // The root of a large broadcast to its neighbour only sends; a ring all-reduce of three ranks
     // waits for another edge.
@@ -56,7 +54,6 @@ fn collectives_whose_edges_never_meet_are_reported_too() {
     );
 }
 
-#[test]
 fn different_counts_of_a_small_and_of_a_large_collective_are_reported() {
     for base in [3, 100_000] {
         let errors = with_ranks(2, move |comm| {
@@ -74,7 +71,6 @@ fn different_counts_of_a_small_and_of_a_large_collective_are_reported() {
     }
 }
 
-#[test]
 fn a_circle_in_which_several_threads_take_part_is_left_to_the_user() {
     // Ranks made by `init_all` were made by another thread than the one that uses them. Somebody
     // could still send what rank 1 waits for, so the circle is only warned of.
@@ -97,9 +93,8 @@ fn a_circle_in_which_several_threads_take_part_is_left_to_the_user() {
     all_name(&errors, &[ErrorKind::Aborted], &["rank 1 called abort()"]);
 }
 
-#[test]
 fn a_deadline_names_the_rank_that_did_not_come() {
-    let comms = comm_api::init_all_with(3, |builder| {
+    let comms = support::init_all_with(3, |builder| {
         builder.operation_timeout(Some(Duration::from_millis(300)))
     })
     .unwrap();
@@ -115,7 +110,6 @@ fn a_deadline_names_the_rank_that_did_not_come() {
     all_name(&errors[1..2], &[ErrorKind::Poisoned], &["timed out"]);
 }
 
-#[test]
 fn abort_from_another_thread_ends_a_blocked_call_on_every_rank() {
     let errors = with_ranks(2, |comm| {
         if comm.rank() == 0 {
@@ -135,7 +129,6 @@ fn abort_from_another_thread_ends_a_blocked_call_on_every_rank() {
     all_name(&errors, &[ErrorKind::Aborted], &["rank 0 called abort()"]);
 }
 
-#[test]
 fn after_a_failure_every_call_repeats_the_first_cause() {
     with_ranks(2, |comm| {
         if comm.rank() == 0 {
@@ -163,9 +156,8 @@ fn after_a_failure_every_call_repeats_the_first_cause() {
     .unwrap();
 }
 
-#[test]
 fn a_rank_that_leaves_ends_those_that_wait_for_it() {
-    let comms = comm_api::init_all(2).unwrap();
+    let comms = support::init_all(2).unwrap();
     let mut comms = comms.into_iter();
     let (first, second) = (comms.next().unwrap(), comms.next().unwrap());
     let waiting = std::thread::spawn(move || first.recv(&mut [0_u8; 4], 1).unwrap_err());
@@ -176,9 +168,8 @@ fn a_rank_that_leaves_ends_those_that_wait_for_it() {
     assert!(error.to_string().contains("rank 1"), "{error}");
 }
 
-#[test]
 fn a_panicking_rank_counts_as_dead() {
-    let mut comms = comm_api::init_all(2).unwrap().into_iter();
+    let mut comms = support::init_all(2).unwrap().into_iter();
     let (first, second) = (comms.next().unwrap(), comms.next().unwrap());
     let waiting = std::thread::spawn(move || first.barrier().unwrap_err());
     let panicking = std::thread::spawn(move || {
@@ -191,10 +182,9 @@ fn a_panicking_rank_counts_as_dead() {
     assert!(error.to_string().contains("rank 1 panicked"), "{error}");
 }
 
-#[test]
 fn settings_that_must_agree_and_do_not_are_an_error_on_every_rank() {
     let step = std::sync::atomic::AtomicUsize::new(0);
-    let result = comm_api::init_all_with(3, |builder| {
+    let result = support::init_all_with(3, |builder| {
         let turn = step.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         builder.step_bytes(if turn == 1 { 8192 } else { 4096 })
     });
@@ -207,9 +197,8 @@ fn settings_that_must_agree_and_do_not_are_an_error_on_every_rank() {
     );
 }
 
-#[test]
 fn a_transport_that_is_not_compiled_in_is_refused_with_the_list_of_those_that_are() {
-    let result = comm_api::init_all_with(2, |builder| {
+    let result = support::init_all_with(2, |builder| {
         builder.only_transports(vec!["telegraph".to_owned()])
     });
     let text = result.unwrap_err().to_string();
@@ -217,7 +206,6 @@ fn a_transport_that_is_not_compiled_in_is_refused_with_the_list_of_those_that_ar
 }
 
 #[cfg(target_os = "linux")]
-#[test]
 fn a_rank_blocked_in_recv_costs_no_cpu() {
     fn cpu_time() -> Duration {
         let time = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -238,4 +226,19 @@ fn a_rank_blocked_in_recv_costs_no_cpu() {
         }
     })
     .unwrap();
+}
+
+on_every_transport! {
+    different_collectives_are_reported_with_both_sides,
+    collectives_whose_edges_never_meet_are_reported_too,
+    different_counts_of_a_small_and_of_a_large_collective_are_reported,
+    a_circle_in_which_several_threads_take_part_is_left_to_the_user,
+    a_deadline_names_the_rank_that_did_not_come,
+    abort_from_another_thread_ends_a_blocked_call_on_every_rank,
+    after_a_failure_every_call_repeats_the_first_cause,
+    a_rank_that_leaves_ends_those_that_wait_for_it,
+    a_panicking_rank_counts_as_dead,
+    settings_that_must_agree_and_do_not_are_an_error_on_every_rank,
+    a_transport_that_is_not_compiled_in_is_refused_with_the_list_of_those_that_are,
+    a_rank_blocked_in_recv_costs_no_cpu,
 }

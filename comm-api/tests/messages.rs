@@ -3,7 +3,7 @@
 mod support;
 
 use comm_api::{ErrorKind, ReduceOp, Tensor, TensorMut};
-use support::with_ranks;
+use support::{on_every_transport, with_ranks};
 
 const SIZES: [usize; 9] = [0, 1, 7, 56, 57, 4096, 65_536, 65_537, 3_000_000];
 
@@ -13,7 +13,6 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-#[test]
 fn messages_of_every_size_arrive_in_order_and_whole() {
     with_ranks(2, |comm| {
         for turn in 0..3 {
@@ -32,7 +31,6 @@ fn messages_of_every_size_arrive_in_order_and_whole() {
     .unwrap();
 }
 
-#[test]
 fn both_directions_are_independent() {
     with_ranks(2, |comm| {
         let peer = 1 - comm.rank();
@@ -47,7 +45,6 @@ fn both_directions_are_independent() {
     .unwrap();
 }
 
-#[test]
 fn a_message_to_oneself_arrives() {
     with_ranks(1, |comm| {
         comm.send(&[7_i32, 8], 0).unwrap();
@@ -67,7 +64,6 @@ fn a_message_to_oneself_arrives() {
     .unwrap();
 }
 
-#[test]
 fn asynchronous_and_blocking_messages_share_one_order() {
     with_ranks(2, |comm| {
         if comm.rank() == 0 {
@@ -100,7 +96,6 @@ fn asynchronous_and_blocking_messages_share_one_order() {
     .unwrap();
 }
 
-#[test]
 fn a_message_that_nobody_receives_does_not_hold_up_a_collective() {
     with_ranks(2, |comm| {
         let large = vec![1_u8; 5_000_000];
@@ -122,7 +117,6 @@ fn a_message_that_nobody_receives_does_not_hold_up_a_collective() {
     .unwrap();
 }
 
-#[test]
 fn several_threads_may_use_one_communicator() {
     with_ranks(2, |comm| {
         let peer = 1 - comm.rank();
@@ -149,7 +143,6 @@ fn several_threads_may_use_one_communicator() {
     .unwrap();
 }
 
-#[test]
 fn a_difference_in_length_or_type_names_both_sides() {
     for (large, kind) in [(false, "length"), (true, "length"), (false, "type")] {
         let errors = with_ranks(2, move |comm| {
@@ -175,4 +168,14 @@ fn a_difference_in_length_or_type_names_both_sides() {
             assert!(text.contains("rank 0") && text.contains("rank 1"), "{text}");
         }
     }
+}
+
+on_every_transport! {
+    messages_of_every_size_arrive_in_order_and_whole,
+    both_directions_are_independent,
+    a_message_to_oneself_arrives,
+    asynchronous_and_blocking_messages_share_one_order,
+    a_message_that_nobody_receives_does_not_hold_up_a_collective,
+    several_threads_may_use_one_communicator,
+    a_difference_in_length_or_type_names_both_sides,
 }

@@ -21,7 +21,8 @@ use std::time::Instant;
 
 use crate::doorbell::Doorbell;
 use crate::fifo::{FifoReceiver, FifoSender};
-use crate::{PackedSignature, Result};
+use crate::net::Transfer;
+use crate::{Error, ErrorKind, PackedSignature, Result};
 
 /// One connected end of an edge.
 #[derive(Debug)]
@@ -143,6 +144,37 @@ pub trait MessageSend: Send + fmt::Debug {
     /// The connection's failure.
     fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed>;
 
+    /// Whether [`MessageSend::send_direct`] can be used; the same answer as that of the other end.
+    fn supports_direct(&self) -> bool {
+        false
+    }
+
+    /// Sends what the network takes of `data`, without slots.
+    ///
+    /// Called with the same data until the answer is [`Transfer::Done`], and nothing else is published
+    /// in between. Each call copies and keeps no pointer, so the memory may be only borrowed. The
+    /// transfer has a place in the order of the edge behind the steps published before. It meets
+    /// the peer's [`MessageRecv::recv_direct`] of the same length; a step should have told the
+    /// peer of it, since a transfer carries no signature.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure; [`ErrorKind::Unsupported`](crate::ErrorKind) unless
+    /// [`MessageSend::supports_direct`] says yes.
+    fn send_direct(&mut self, _data: &[u8]) -> Result<Transfer> {
+        Err(no_direct())
+    }
+
+    /// Asks for `doorbell` to be rung when the direct transfer under way can go on or the
+    /// connection fails.
+    ///
+    /// # Errors
+    ///
+    /// As for [`MessageSend::send_direct`].
+    fn arm_direct(&mut self, _doorbell: &Doorbell) -> Result<Armed> {
+        Err(no_direct())
+    }
+
     /// Waits until everything published has left this process's memory; whether it has.
     ///
     /// Blocks until `deadline` at most.
@@ -190,8 +222,42 @@ pub trait MessageRecv: Send + fmt::Debug {
     /// The connection's failure.
     fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed>;
 
+    /// Whether [`MessageRecv::recv_direct`] can be used; the same answer as that of the other end.
+    fn supports_direct(&self) -> bool {
+        false
+    }
+
+    /// Receives what has come of a direct transfer into `data`.
+    ///
+    /// As for [`MessageSend::send_direct`]; every step before the transfer was consumed.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure, which a transfer of another length is;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind) unless [`MessageRecv::supports_direct`] says
+    /// yes.
+    fn recv_direct(&mut self, _data: &mut [u8]) -> Result<Transfer> {
+        Err(no_direct())
+    }
+
+    /// Asks for `doorbell` to be rung when the direct transfer can go on or the connection fails.
+    ///
+    /// # Errors
+    ///
+    /// As for [`MessageRecv::recv_direct`].
+    fn arm_direct(&mut self, _doorbell: &Doorbell) -> Result<Armed> {
+        Err(no_direct())
+    }
+
     /// Waits until the network can no longer write to this end's memory; whether it cannot.
     ///
     /// Blocks until `deadline` at most.
     fn quiesce(&mut self, deadline: Instant) -> bool;
+}
+
+fn no_direct() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "this edge has no direct transfers; use its slots",
+    )
 }

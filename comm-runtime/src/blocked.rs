@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Active;
 use crate::communicator::Core;
-use crate::drive::{FIRST_SLEEP, LATER_SLEEP};
+use crate::drive::{FIRST_SLEEP, later_sleep};
 use crate::edge::ends::mismatch;
 use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
 
@@ -79,7 +79,7 @@ impl Core {
         }
         let due = match active.reported {
             None => now - since >= FIRST_SLEEP,
-            Some(reported) => now - reported >= LATER_SLEEP,
+            Some(reported) => now - reported >= later_sleep(now - since),
         };
         let Some(identity) = active.identity else {
             return Ok(());

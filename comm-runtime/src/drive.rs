@@ -23,8 +23,11 @@ const BUDGET_BYTES: usize = 4 << 20;
 /// Length of the first sleep; an operation that is still blocked after it reports to its peers.
 pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Length of later sleeps, and with that the interval between reports.
-pub(crate) const LATER_SLEEP: Duration = Duration::from_millis(100);
+/// Length of later sleeps, and with that the interval between reports: a tenth of the time that
+/// the operation has been blocked, so that a long wait costs ever less.
+pub(crate) fn later_sleep(blocked: Duration) -> Duration {
+    (blocked / 10).clamp(Duration::from_millis(100), Duration::from_secs(1))
+}
 
 /// What is queued on a lane after an attempt to drive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +170,14 @@ impl Core {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let nap = if first { FIRST_SLEEP } else { LATER_SLEEP };
+        let blocked = active
+            .blocked_since
+            .map_or(Duration::ZERO, |since| now - since);
+        let nap = if first {
+            FIRST_SLEEP
+        } else {
+            later_sleep(blocked)
+        };
         let Some(timeout) = until(deadline, nap) else {
             return Ok(());
         };
@@ -204,6 +214,8 @@ impl Core {
                         state.ends.send[index].arm_acknowledged(doorbell)
                     }
                     BlockedOn::Step(index) => state.ends.recv[index].arm(doorbell),
+                    BlockedOn::DirectSend(index) => state.ends.send[index].arm_direct(doorbell),
+                    BlockedOn::DirectRecv(index) => state.ends.recv[index].arm_direct(doorbell),
                 };
                 match armed {
                     Ok(Armed::Ready) => ready = true,
@@ -223,10 +235,12 @@ impl Core {
         lane.disarm();
         if let Some(operation) = &active.operation {
             operation.blocked_on(&mut |on| match on {
-                BlockedOn::Credit(index) | BlockedOn::Acknowledgement(index) => {
-                    state.ends.send[index].disarm();
+                BlockedOn::Credit(index)
+                | BlockedOn::Acknowledgement(index)
+                | BlockedOn::DirectSend(index) => state.ends.send[index].disarm(),
+                BlockedOn::Step(index) | BlockedOn::DirectRecv(index) => {
+                    state.ends.recv[index].disarm();
                 }
-                BlockedOn::Step(index) => state.ends.recv[index].disarm(),
             });
         }
     }
@@ -259,24 +273,27 @@ impl Core {
         match (&active.operation, &active.call) {
             (Some(operation), _) => operation.blocked_on(&mut |on| {
                 ranks.push(match on {
-                    BlockedOn::Credit(index) | BlockedOn::Acknowledgement(index) => {
-                        state.ends.send[index].peer
+                    BlockedOn::Credit(index)
+                    | BlockedOn::Acknowledgement(index)
+                    | BlockedOn::DirectSend(index) => state.ends.send[index].peer,
+                    BlockedOn::Step(index) | BlockedOn::DirectRecv(index) => {
+                        state.ends.recv[index].peer
                     }
-                    BlockedOn::Step(index) => state.ends.recv[index].peer,
                 });
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),
             (None, Call::Collective { plan, .. }) => {
-                let ends = &state.ends;
-                let unsent = plan
-                    .sends_to
-                    .iter()
-                    .filter(|peer| ends.send_to(**peer, 0).is_none());
-                let unreceived = plan
-                    .receives_from
-                    .iter()
-                    .filter(|peer| ends.recv_from(**peer, 0).is_none());
-                ranks.extend(unsent.chain(unreceived));
+                for flow in plan.flows() {
+                    let sends = flow
+                        .sends_to
+                        .iter()
+                        .filter(|peer| state.ends.send_to(**peer, flow.channel).is_none());
+                    let receives = flow
+                        .receives_from
+                        .iter()
+                        .filter(|peer| state.ends.recv_from(**peer, flow.channel).is_none());
+                    ranks.extend(sends.chain(receives));
+                }
             }
         }
         ranks.sort_unstable();

@@ -168,7 +168,8 @@ impl Lane {
     pub(crate) fn try_acquire(&self) -> Option<Driving<'_>> {
         // Acquire: pairs with the Release in `release`.
         let before = self.role.fetch_or(DRIVEN, Ordering::Acquire);
-        (before & DRIVEN == 0).then_some(Driving { lane: self })
+        // Lazily: a guard that is made and dropped would take the role from its holder.
+        (before & DRIVEN == 0).then(|| Driving { lane: self })
     }
 
     /// Whether operations wait for a driver.
@@ -311,6 +312,9 @@ mod tests {
         let driving = lane.try_acquire_idle().unwrap();
         assert!(lane.try_acquire_idle().is_none());
         assert!(lane.try_acquire().is_none());
+        // An attempt that fails leaves the role with its holder.
+        assert!(lane.try_acquire().is_none());
+        assert!(lane.try_acquire_idle().is_none());
         drop(driving);
         assert!(lane.try_acquire().is_some());
     }

@@ -124,11 +124,18 @@ impl Settings {
             ToString::to_string,
         )?;
         reader.read(
-            "COMM_ONE_SHOT_BYTES",
-            &mut plan.one_shot_bytes,
-            bytes,
+            "COMM_TREE_RANKS",
+            &mut plan.tree_ranks,
+            number,
             ToString::to_string,
         )?;
+        for (name, value) in [
+            ("COMM_ONE_SHOT_BYTES", &mut plan.one_shot_bytes),
+            ("COMM_TREE_BYTES", &mut plan.tree_bytes),
+            ("COMM_TREE_CHUNK_BYTES", &mut plan.tree_chunk_bytes),
+        ] {
+            reader.read(name, value, bytes, ToString::to_string)?;
+        }
         reader.read("COMM_ALGO", &mut plan.algorithms, algorithms, |list| {
             list.iter()
                 .map(|algorithm| algorithm.as_str())
@@ -166,10 +173,15 @@ impl Settings {
         &self.table
     }
 
+    /// Adds a value of another part of the library to the table.
+    pub fn note(&mut self, setting: Setting) {
+        self.table.retain(|known| known.name != setting.name);
+        self.table.push(setting);
+    }
+
     /// Records that the program set a value.
     pub(crate) fn note_builder(&mut self, name: &'static str, value: String) {
-        self.table.retain(|setting| setting.name != name);
-        self.table.push(Setting {
+        self.note(Setting {
             name,
             value,
             source: Source::Builder,
@@ -358,6 +370,7 @@ mod tests {
             ("COMM_STEP_BYTES", "many"),
             ("COMM_CHANNELS", "0"),
             ("COMM_ALGO", "spiral"),
+            ("COMM_TREE_RANKS", "all"),
             ("COMM_OPERATION_TIMEOUT_SECONDS", "-1"),
         ] {
             let error = with(&[(name, value)]).unwrap_err();

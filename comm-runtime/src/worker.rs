@@ -24,7 +24,7 @@ use crate::wait::{Pause, Wait};
 const WORKERS: usize = 2;
 
 /// The longest sleep of a worker that waits for peers; it then looks at deadlines and reports.
-const WATCH: Duration = Duration::from_millis(50);
+const WATCH: Duration = Duration::from_millis(100);
 
 /// The worker threads of one process.
 #[derive(Debug)]

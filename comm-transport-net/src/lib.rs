@@ -33,6 +33,8 @@ mod recv;
 mod send;
 mod setup;
 mod stats;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 mod transport;
 
 pub use stats::MemStats;

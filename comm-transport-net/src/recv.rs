@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comm_core::doorbell::{Doorbell, Doorbells};
-use comm_core::net::{NetRecv, Quiesce, Request};
+use comm_core::net::{NetRecv, Quiesce, Request, Transfer};
 use comm_core::{Armed, Error, ErrorKind, MessageRecv, Result, StepHeader, StepRead};
 
 use crate::closing::Closing;
@@ -25,6 +25,8 @@ pub(crate) struct RecvState {
     end: Box<dyn NetRecv>,
     pool: SlotPool,
     place: Place,
+    /// Whether direct transfers are possible.
+    direct: bool,
     posted: u64,
     arrived: u64,
     consumed: u64,
@@ -33,16 +35,34 @@ pub(crate) struct RecvState {
     /// Requests of the steps `arrived..posted`.
     requests: VecDeque<Request>,
     failure: Option<Error>,
-    sleeper: Option<(Arc<Doorbells>, u32)>,
+    sleeper: Option<Sleeper>,
     is_listed: bool,
 }
 
+/// Who sleeps, and for what.
+#[derive(Debug)]
+struct Sleeper {
+    doorbells: Arc<Doorbells>,
+    number: u32,
+    awaited: Awaited,
+}
+
+/// What an owner can sleep for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// A step.
+    Step,
+    /// That a direct transfer can go on.
+    Direct,
+}
+
 impl RecvState {
-    pub(crate) fn new(end: Box<dyn NetRecv>, pool: SlotPool, place: Place) -> Self {
+    pub(crate) fn new(end: Box<dyn NetRecv>, pool: SlotPool, place: Place, direct: bool) -> Self {
         Self {
             end,
             pool,
             place,
+            direct,
             posted: 0,
             arrived: 0,
             consumed: 0,
@@ -63,6 +83,17 @@ impl RecvState {
             self.failure = Some(self.place.name(error));
         }
         before != (self.arrived, self.posted, self.failure.is_some())
+    }
+
+    /// Posts the free slots.
+    fn repost(&mut self) {
+        if self.failure.is_none()
+            && let Err(error) = self.post_free()
+        {
+            // What completed before the failure is still to be had.
+            let _ = self.take_arrived();
+            self.fail(error);
+        }
     }
 
     fn try_advance(&mut self, engine: &Shared) -> Result<()> {
@@ -127,13 +158,31 @@ impl RecvState {
         }
     }
 
+    /// Whether there is something to wake up for.
+    fn has(&mut self, awaited: Awaited) -> bool {
+        self.failure.is_some()
+            || match awaited {
+                Awaited::Step => self.has_step(),
+                Awaited::Direct => self.end.direct_ready(),
+            }
+    }
+
     /// Rings the sleeper's doorbell if it can go on.
     fn ring_if_ready(&mut self) {
-        if (self.has_step() || self.failure.is_some())
-            && let Some((doorbells, number)) = self.sleeper.take()
-        {
-            doorbells.ring(number);
+        let Some(sleeper) = self.sleeper.take() else {
+            return;
+        };
+        if self.has(sleeper.awaited) {
+            sleeper.doorbells.ring(sleeper.number);
+        } else {
+            self.sleeper = Some(sleeper);
         }
+    }
+
+    /// Notes a failure of the connection.
+    fn fail(&mut self, error: Error) -> Error {
+        let error = self.place.name(error);
+        self.failure.get_or_insert(error).clone()
     }
 
     /// The failure, unless there are steps to be taken before.
@@ -211,6 +260,29 @@ impl Receiver {
     }
 }
 
+impl Receiver {
+    /// Arranges for `doorbell` to be rung; whether there is something to wait for.
+    fn sleep_on(&self, doorbell: &Doorbell, awaited: Awaited) -> Result<Armed> {
+        self.with(|state| {
+            state.sleeper = Some(Sleeper {
+                doorbells: Arc::clone(doorbell.set()),
+                number: doorbell.number(),
+                awaited,
+            });
+            // Listed first, tested afterwards: see the engine's contract.
+            self.engine
+                .list(&self.end, &mut state.is_listed, Need::Wake);
+            state.advance(&self.engine);
+            if state.has(awaited) {
+                state.sleeper = None;
+                state.check()?;
+                return Ok(Armed::Ready);
+            }
+            Ok(Armed::WillRing)
+        })
+    }
+}
+
 impl MessageRecv for Receiver {
     fn slots(&self) -> usize {
         SLOTS
@@ -243,7 +315,8 @@ impl MessageRecv for Receiver {
         self.with(|state| {
             state.headers.pop_front();
             state.consumed += 1;
-            state.advance(&self.engine);
+            // What has come is not looked for now: that is a system call for many networks.
+            state.repost();
             let need = state.need();
             self.engine.list(&self.end, &mut state.is_listed, need);
             Ok(())
@@ -258,19 +331,25 @@ impl MessageRecv for Receiver {
     }
 
     fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        self.sleep_on(doorbell, Awaited::Step)
+    }
+
+    fn supports_direct(&self) -> bool {
+        matches!(self.with(|state| Ok(state.direct)), Ok(true))
+    }
+
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
         self.with(|state| {
-            state.sleeper = Some((Arc::clone(doorbell.set()), doorbell.number()));
-            // Listed first, tested afterwards: see the engine's contract.
-            self.engine
-                .list(&self.end, &mut state.is_listed, Need::Wake);
-            state.advance(&self.engine);
-            if state.has_step() || state.failure.is_some() {
-                state.sleeper = None;
-                state.check()?;
-                return Ok(Armed::Ready);
-            }
-            Ok(Armed::WillRing)
+            state.check()?;
+            state
+                .end
+                .recv_direct(data)
+                .map_err(|error| state.fail(error))
         })
+    }
+
+    fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        self.sleep_on(doorbell, Awaited::Direct)
     }
 
     fn quiesce(&mut self, deadline: Instant) -> bool {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comm_core::doorbell::{Doorbell, Doorbells};
-use comm_core::net::{NetSend, Quiesce, Request};
+use comm_core::net::{NetSend, Quiesce, Request, Transfer};
 use comm_core::{Armed, Error, ErrorKind, MessageSend, Result, SlotWrite, StepHeader};
 
 use crate::closing::Closing;
@@ -25,6 +25,8 @@ pub(crate) struct SendState {
     end: Box<dyn NetSend>,
     pool: SlotPool,
     place: Place,
+    /// Whether direct transfers are possible.
+    direct: bool,
     published: u64,
     posted: u64,
     done: u64,
@@ -42,16 +44,27 @@ pub(crate) struct SendState {
 struct Sleeper {
     doorbells: Arc<Doorbells>,
     number: u32,
-    /// Whether it waits for everything to be sent, not only for a slot.
-    for_all: bool,
+    awaited: Awaited,
+}
+
+/// What an owner can sleep for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// A slot.
+    Slot,
+    /// That everything is sent.
+    AllSent,
+    /// That a direct transfer can go on.
+    Direct,
 }
 
 impl SendState {
-    pub(crate) fn new(end: Box<dyn NetSend>, pool: SlotPool, place: Place) -> Self {
+    pub(crate) fn new(end: Box<dyn NetSend>, pool: SlotPool, place: Place, direct: bool) -> Self {
         Self {
             end,
             pool,
             place,
+            direct,
             published: 0,
             posted: 0,
             done: 0,
@@ -75,6 +88,17 @@ impl SendState {
     }
 
     fn try_advance(&mut self, engine: &Shared) -> Result<()> {
+        self.take_done()?;
+        let before = self.posted;
+        self.post_published()?;
+        if self.posted > before {
+            // Many sends are done at once; then the engine need not know of them.
+            self.take_done()?;
+        }
+        engine.failure().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn take_done(&mut self) -> Result<()> {
         while let Some(request) = self.requests.front() {
             match self.end.test(request)? {
                 Some(_) => {
@@ -84,6 +108,10 @@ impl SendState {
                 None => break,
             }
         }
+        Ok(())
+    }
+
+    fn post_published(&mut self) -> Result<()> {
         while self.posted < self.published {
             let payload_bytes = self.lengths[(self.posted % SLOTS as u64) as usize];
             // SAFETY: from now until `done` passes it (or quiesced) the slot belongs to the
@@ -93,7 +121,23 @@ impl SendState {
             self.requests.push_back(request);
             self.posted += 1;
         }
-        engine.failure().map_or(Ok(()), |error| Err(error.clone()))
+        Ok(())
+    }
+
+    /// Whether there is something to wake up for.
+    fn has(&mut self, awaited: Awaited) -> bool {
+        self.has_failed()
+            || match awaited {
+                Awaited::Slot => self.has_slot(),
+                Awaited::AllSent => self.is_drained(),
+                Awaited::Direct => self.is_drained() && self.end.direct_ready(),
+            }
+    }
+
+    /// Notes a failure of the connection.
+    fn fail(&mut self, error: Error) -> Error {
+        let error = self.place.name(error);
+        self.failure.get_or_insert(error).clone()
     }
 
     /// Whether everything published has left the slots.
@@ -129,10 +173,13 @@ impl SendState {
 
     /// Rings the sleeper's doorbell if it can go on.
     fn ring_if_ready(&mut self) {
-        let (failed, drained, slot) = (self.has_failed(), self.is_drained(), self.has_slot());
-        let ready = |sleeper: &mut Sleeper| failed || if sleeper.for_all { drained } else { slot };
-        if let Some(sleeper) = self.sleeper.take_if(ready) {
+        let Some(sleeper) = self.sleeper.take() else {
+            return;
+        };
+        if self.has(sleeper.awaited) {
             sleeper.doorbells.ring(sleeper.number);
+        } else {
+            self.sleeper = Some(sleeper);
         }
     }
 
@@ -196,23 +243,18 @@ impl Sender {
     }
 
     /// Arranges for `doorbell` to be rung; whether there is something to wait for.
-    fn sleep_on(&self, doorbell: &Doorbell, for_all: bool) -> Result<Armed> {
+    fn sleep_on(&self, doorbell: &Doorbell, awaited: Awaited) -> Result<Armed> {
         self.with(|state| {
             state.sleeper = Some(Sleeper {
                 doorbells: Arc::clone(doorbell.set()),
                 number: doorbell.number(),
-                for_all,
+                awaited,
             });
             // Listed first, tested afterwards: see the engine's contract.
             self.engine
                 .list(&self.end, &mut state.is_listed, Need::Wake);
             state.advance(&self.engine);
-            let ready = if for_all {
-                state.is_drained()
-            } else {
-                state.has_slot()
-            };
-            if ready || state.has_failed() {
+            if state.has(awaited) {
                 state.sleeper = None;
                 state.check()?;
                 return Ok(Armed::Ready);
@@ -226,7 +268,7 @@ impl Sender {
         let doorbell = Doorbells::local().claim()?;
         loop {
             let ticket = doorbell.ticket();
-            if self.sleep_on(&doorbell, true)? == Armed::Ready {
+            if self.sleep_on(&doorbell, Awaited::AllSent)? == Armed::Ready {
                 return Ok(true);
             }
             if self.engine.drive() {
@@ -304,7 +346,32 @@ impl MessageSend for Sender {
     }
 
     fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        self.sleep_on(doorbell, false)
+        self.sleep_on(doorbell, Awaited::Slot)
+    }
+
+    fn supports_direct(&self) -> bool {
+        matches!(self.with(|state| Ok(state.direct)), Ok(true))
+    }
+
+    fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
+        self.with(|state| {
+            if !state.is_drained() {
+                state.advance(&self.engine);
+            }
+            state.check()?;
+            // The steps before it have their place before it.
+            if !state.is_drained() {
+                return Ok(Transfer::Blocked);
+            }
+            state
+                .end
+                .send_direct(data)
+                .map_err(|error| state.fail(error))
+        })
+    }
+
+    fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        self.sleep_on(doorbell, Awaited::Direct)
     }
 
     fn quiesce(&mut self, deadline: Instant) -> bool {

@@ -20,6 +20,8 @@ pub(crate) struct Prepared {
     pub(crate) pool: SlotPool,
     pub(crate) place: Place,
     pub(crate) device: usize,
+    /// Whether this end can carry direct transfers.
+    pub(crate) direct: bool,
     pub(crate) linger: Duration,
 }
 
@@ -39,6 +41,7 @@ impl SendSetup for NetSendSetup {
     fn handle(&mut self) -> Result<ConnectHandle> {
         Ok(ConnectHandle::from_bytes(handle::encode(
             self.0.pool.step_bytes(),
+            self.0.direct,
             &[],
         )))
     }
@@ -53,21 +56,23 @@ impl SendSetup for NetSendSetup {
             pool,
             place,
             device,
+            direct,
             linger,
         } = self.0;
         let connected = async {
-            let address = handle::from_receiver(&remote, pool.step_bytes())?;
-            let mut connect = engine.backend.connect(device, &address)?;
-            Ready::new(
+            let remote = handle::from_receiver(&remote, pool.step_bytes())?;
+            let mut connect = engine.backend.connect(device, &remote.address)?;
+            let end = Ready::new(
                 Arc::clone(&engine),
                 "the receiver's answer",
                 deadline,
                 move || connect.poll(),
             )
-            .await
+            .await?;
+            Ok((end, direct && remote.direct))
         };
-        let end = connected.await.map_err(|error| place.name(error))?;
-        let state = SendState::new(end, pool, place);
+        let (end, direct) = connected.await.map_err(|error| place.name(error))?;
+        let state = SendState::new(end, pool, place, direct);
         Ok(ConnInfo::MessageSend(Box::new(Sender::new(
             state, engine, linger,
         ))))
@@ -80,6 +85,7 @@ impl RecvSetup for NetRecvSetup {
         let step_bytes = self.prepared.pool.step_bytes();
         Ok(ConnectHandle::from_bytes(handle::encode(
             step_bytes,
+            self.prepared.direct,
             self.listener.handle(),
         )))
     }
@@ -97,21 +103,23 @@ impl RecvSetup for NetRecvSetup {
             engine,
             pool,
             place,
+            direct,
             linger,
             ..
         } = prepared;
         let accepted = async {
-            handle::from_sender(&remote, pool.step_bytes())?;
-            Ready::new(
+            let remote = handle::from_sender(&remote, pool.step_bytes())?;
+            let end = Ready::new(
                 Arc::clone(&engine),
                 "the sender's connection",
                 deadline,
                 move || listener.accept(),
             )
-            .await
+            .await?;
+            Ok((end, direct && remote.direct))
         };
-        let end = accepted.await.map_err(|error| place.name(error))?;
-        let state = RecvState::new(end, pool, place);
+        let (end, direct) = accepted.await.map_err(|error| place.name(error))?;
+        let state = RecvState::new(end, pool, place, direct);
         Ok(ConnInfo::MessageRecv(Box::new(Receiver::new(
             state, engine, linger,
         )?)))

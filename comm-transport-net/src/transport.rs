@@ -120,6 +120,7 @@ impl NetTransport {
             pool,
             place,
             device,
+            direct: properties.copies_synchronously,
             linger: self.options.linger,
         })
     }

@@ -1,14 +1,70 @@
-//! Runs one closure per rank, each rank a thread of this process, under a watchdog.
+//! Runs tests over every transport that is compiled in, and one closure per rank, each rank a
+//! thread of this process, under a watchdog.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use comm_api::{Communicator, Result};
+use comm_api::{Builder, Communicator, Result};
 
 /// How long a test may take before it counts as stuck.
 const WATCHDOG: Duration = Duration::from_secs(120);
+
+thread_local! {
+    /// The transport over which the test of this thread runs.
+    static TRANSPORT: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Makes tests of functions: each of them once for every transport that is compiled in.
+#[allow(unused_macros, reason = "not every test file needs it")]
+macro_rules! on_every_transport {
+    ($($test:ident),* $(,)?) => {
+        #[cfg(all(feature = "shm", target_os = "linux"))]
+        mod over_shm {
+            $(#[test] fn $test() { crate::support::over("shm", super::$test) })*
+        }
+
+        #[cfg(feature = "p2p")]
+        mod over_p2p {
+            $(#[test] fn $test() { crate::support::over("p2p", super::$test) })*
+        }
+
+        #[cfg(feature = "tcp")]
+        mod over_net {
+            $(#[test] fn $test() { crate::support::over("net", super::$test) })*
+        }
+    };
+}
+#[allow(unused_imports, reason = "not every test file needs it")]
+pub(crate) use on_every_transport;
+
+/// Runs a test whose communicators use this transport only.
+#[allow(dead_code, reason = "there may be no transport")]
+pub(crate) fn over(transport: &'static str, test: fn()) {
+    TRANSPORT.set(Some(transport));
+    test();
+}
+
+/// As [`comm_api::init_all_with`], over the transport of the test.
+pub(crate) fn init_all_with(
+    ranks: u32,
+    configure: impl Fn(Builder) -> Builder,
+) -> Result<Vec<Communicator>> {
+    let transport = TRANSPORT.get();
+    comm_api::init_all_with(ranks, |builder| {
+        configure(match transport {
+            Some(name) => builder.only_transports(vec![name.to_owned()]),
+            None => builder,
+        })
+    })
+}
+
+/// As [`comm_api::init_all`], over the transport of the test.
+pub(crate) fn init_all(ranks: u32) -> Result<Vec<Communicator>> {
+    init_all_with(ranks, |builder| builder)
+}
 
 /// Calls `body` on every communicator, each on a thread of its own; returns the results by rank.
 pub(crate) fn on_every_rank<T: Send + 'static>(
@@ -45,14 +101,5 @@ pub(crate) fn with_ranks<T: Send + 'static>(
     ranks: u32,
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
-    let body = Arc::new(body);
-    let mut results = Vec::new();
-    for name in comm_api::compiled_transports() {
-        let communicators = comm_api::init_all_with(ranks, |builder| {
-            builder.only_transports(vec![(*name).to_owned()])
-        })?;
-        let body = Arc::clone(&body);
-        results.extend(on_every_rank(communicators, move |comm| body(comm)));
-    }
-    Ok(results)
+    Ok(on_every_rank(init_all(ranks)?, body))
 }

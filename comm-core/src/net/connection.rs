@@ -36,6 +36,18 @@ pub enum Quiesce {
     StillBusy,
 }
 
+/// How far a direct transfer came; see clause N18 of the [contract](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a transfer is called on until it is done"]
+pub enum Transfer {
+    /// All bytes were moved.
+    Done,
+    /// Some bytes were moved.
+    Moved,
+    /// Nothing could be moved.
+    Blocked,
+}
+
 /// A part of a peer's window; see [`NetBackend::window`](super::NetBackend::window).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteSlice {
@@ -96,6 +108,23 @@ pub unsafe trait NetSend: Send + fmt::Debug {
         .with("offset_bytes", target.offset_bytes))
     }
 
+    /// Sends what the network takes of `data`, without a request (N18).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] unless
+    /// [`NetProperties::copies_synchronously`](super::NetProperties::copies_synchronously) is set
+    /// (the default); [`ErrorKind::InvalidArgument`] for no data, or for another length than that
+    /// of the transfer under way; the connection's failure.
+    fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
+        Err(no_direct(data.len()))
+    }
+
+    /// Whether [`NetSend::send_direct`] would send something now, or fail.
+    fn direct_ready(&mut self) -> bool {
+        false
+    }
+
     /// Withdraws all requests and waits until their memory is left alone (N11).
     fn quiesce(&mut self, deadline: Instant) -> Quiesce;
 }
@@ -128,6 +157,28 @@ pub unsafe trait NetRecv: Send + fmt::Debug {
     /// failure.
     fn test(&mut self, request: &Request) -> Result<Option<usize>>;
 
+    /// Receives what has come into `data`, without a request (N18).
+    ///
+    /// # Errors
+    ///
+    /// As for [`NetSend::send_direct`].
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
+        Err(no_direct(data.len()))
+    }
+
+    /// Whether [`NetRecv::recv_direct`] would receive something now, or fail.
+    fn direct_ready(&mut self) -> bool {
+        false
+    }
+
     /// Withdraws all requests and waits until their memory is left alone (N11).
     fn quiesce(&mut self, deadline: Instant) -> Quiesce;
+}
+
+fn no_direct(len_bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "this network has no direct transfers; send a message instead",
+    )
+    .with("bytes", len_bytes)
 }

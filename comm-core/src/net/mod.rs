@@ -84,6 +84,16 @@
 //!   `progress` now. Spurious readability is allowed, an idle backend is not always readable.
 //! * **N17 Device failure.** An error of `progress` or `arm` is the failure of the whole backend
 //!   and is repeated; all connections fail.
+//!
+//! **Direct transfers**, where [`NetProperties::copies_synchronously`] is set
+//!
+//! * **N18 Direct.** [`NetSend::send_direct`] and [`NetRecv::recv_direct`] move the contents of
+//!   memory that is not registered: each call copies what the network takes or has, and keeps no
+//!   pointer. They are called with the same memory until they say [`Transfer::Done`]. A transfer has a
+//!   place in the order of the connection like a message, and the k-th transfer sent meets the
+//!   k-th received; `isend` says `None` while one is under way. A transfer of another length than
+//!   the receiver's fails the connection with [`Protocol`](crate::ErrorKind::Protocol). The
+//!   waking of N16 holds for what `direct_ready` would answer, after a call that did not finish.
 
 mod connection;
 mod properties;
@@ -94,7 +104,7 @@ use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 
-pub use connection::{NetRecv, NetSend, Quiesce, RemoteSlice, Request};
+pub use connection::{NetRecv, NetSend, Quiesce, RemoteSlice, Request, Transfer};
 pub use properties::{NetProperties, Reach};
 pub use region::{MemoryRegion, MrSlice, Region};
 

@@ -49,6 +49,11 @@ pub struct NetProperties {
     /// Whether `quiesce` never answers `StillBusy`, so that memory which is only borrowed can be
     /// sent from and received into.
     pub cancels_at_once: bool,
+    /// Whether `isend`, `irecv` and `test` move whatever can be moved of their own connection, so
+    /// that who waits for one connection only need not call `progress`.
+    pub inline_progress: bool,
+    /// Whether there are direct transfers, which copy before they return (N18).
+    pub copies_synchronously: bool,
     /// Whether [`Region::Device`](super::Region::Device) can be registered.
     pub device_memory: bool,
     /// Whether [`Region::DmaBuf`](super::Region::DmaBuf) can be registered.
@@ -71,6 +76,8 @@ impl NetProperties {
             max_outstanding: 1,
             cheap_registration: false,
             cancels_at_once: false,
+            inline_progress: false,
+            copies_synchronously: false,
             device_memory: false,
             dma_buf: false,
             put: false,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ use crate::worker::WorkerPool;
 pub struct TransportContext {
     /// The doorbells of this process.
     pub doorbells: Arc<Doorbells>,
+    /// The addresses at which the ranks of the job reach this process, best first: loopback ones
+    /// only, unless the job has a secret or goes without on purpose.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Makes one rank's instance of a transport.
@@ -243,6 +247,11 @@ impl CommunicatorBuilder {
         };
         let context = TransportContext {
             doorbells: Arc::clone(process.doorbells()),
+            addresses: process
+                .addresses(self.control.process_options().listen_scope())
+                .iter()
+                .map(SocketAddr::ip)
+                .collect(),
         };
         let (transports, transport_table) = self.make_transports(&order, &context);
 
@@ -387,6 +396,9 @@ impl CommunicatorBuilder {
             ("COMM_STEP_BYTES", plan.step_bytes.to_string()),
             ("COMM_CHANNELS", plan.channels.to_string()),
             ("COMM_ONE_SHOT_BYTES", plan.one_shot_bytes.to_string()),
+            ("COMM_TREE_RANKS", plan.tree_ranks.to_string()),
+            ("COMM_TREE_BYTES", plan.tree_bytes.to_string()),
+            ("COMM_TREE_CHUNK_BYTES", plan.tree_chunk_bytes.to_string()),
             ("COMM_ALGO", algorithms.join(",")),
         ]
         .into_iter()

@@ -15,11 +15,14 @@
 //!   Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
+mod blocks;
 mod collectives;
 mod control;
 mod explain;
 mod init;
+mod memory;
 mod messages;
+mod tensors;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -12,6 +12,7 @@
 
 use comm_core::doorbell::Doorbell;
 use comm_core::fifo::{Arrived, Claim, FifoReceiver, FifoSender, SMALL_BYTES};
+use comm_core::net::Transfer;
 use comm_core::{
     Armed, ConnInfo, Error, ErrorKind, MessageRecv, MessageSend, PackedSignature, Rank, Result,
     Signature, SlotWrite, StepHeader, StepRead,
@@ -162,6 +163,30 @@ impl SendEnd {
         match &mut self.kind {
             SendKind::Memory(fifo) => fifo.arm_acknowledged(doorbell),
             SendKind::Message(message) => message.arm(doorbell),
+        }
+    }
+
+    /// Whether large messages can go without slots.
+    pub(crate) fn supports_direct(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(_) => false,
+            SendKind::Message(message) => message.supports_direct(),
+        }
+    }
+
+    /// Sends what the edge takes of `data` without slots; see [`MessageSend::send_direct`].
+    pub(crate) fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
+        match &mut self.kind {
+            SendKind::Memory(_) => Err(no_direct()),
+            SendKind::Message(message) => message.send_direct(data),
+        }
+    }
+
+    /// As [`SendEnd::arm`], for a direct transfer.
+    pub(crate) fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            SendKind::Memory(_) => Err(no_direct()),
+            SendKind::Message(message) => message.arm_direct(doorbell),
         }
     }
 
@@ -338,11 +363,43 @@ impl RecvEnd {
         }
     }
 
+    /// Whether large messages can come without slots.
+    pub(crate) fn supports_direct(&self) -> bool {
+        match &self.kind {
+            RecvKind::Memory(_) => false,
+            RecvKind::Message(message) => message.supports_direct(),
+        }
+    }
+
+    /// Receives what has come into `data` without slots; see [`MessageRecv::recv_direct`].
+    pub(crate) fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
+        match &mut self.kind {
+            RecvKind::Memory(_) => Err(no_direct()),
+            RecvKind::Message(message) => message.recv_direct(data),
+        }
+    }
+
+    /// As [`RecvEnd::arm`], for a direct transfer.
+    pub(crate) fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            RecvKind::Memory(_) => Err(no_direct()),
+            RecvKind::Message(message) => message.arm_direct(doorbell),
+        }
+    }
+
     pub(crate) fn disarm(&mut self) {
         if let RecvKind::Memory(fifo) = &mut self.kind {
             fifo.disarm();
         }
     }
+}
+
+#[cold]
+fn no_direct() -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        "a direct transfer was tried over an edge that has none",
+    )
 }
 
 /// The error of two operations that do not belong together.

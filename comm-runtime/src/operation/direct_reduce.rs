@@ -77,7 +77,7 @@ impl Share {
 
 impl DirectReduce {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
-        let peers = plan.sends_to.len();
+        let peers = plan.receives_from(0).len();
         let share = Share::of(
             plan.rank as usize,
             plan.world_size as usize,
@@ -100,9 +100,7 @@ impl DirectReduce {
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let plan = Arc::clone(&self.plan);
-        let Some((_, edges)) = plan.channels().next() else {
-            return Ok(Progress::Done);
-        };
+        let edges = plan.edges(0);
         if !self.consumed {
             if !self.offer(ends, edges)? | !self.gather(ends, edges)? {
                 return Ok(Progress::Blocked);
@@ -212,9 +210,7 @@ impl DirectReduce {
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
-        let Some((_, edges)) = self.plan.channels().next() else {
-            return;
-        };
+        let edges = self.plan.edges(0);
         if let Some(index) = edges.send.get(self.offers.len()) {
             visit(BlockedOn::Credit(*index));
         }

@@ -20,7 +20,7 @@ mod run;
 mod transfer;
 
 pub(crate) use direct_reduce::DirectReduce;
-pub(crate) use one_shot::OneShotReduce;
+pub(crate) use one_shot::{Fold, OneShotReduce};
 pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 
@@ -50,6 +50,10 @@ pub(crate) enum BlockedOn {
     Acknowledgement(usize),
     /// A step at a receiving end.
     Step(usize),
+    /// Room for a direct transfer at a sending end.
+    DirectSend(usize),
+    /// More of a direct transfer at a receiving end.
+    DirectRecv(usize),
 }
 
 /// The user's memory.
@@ -121,7 +125,7 @@ impl HostOperation {
             Self::OneShotReduce(run) => run.blocked_on(visit),
             Self::DirectReduce(run) => run.blocked_on(visit),
             Self::Send(run) => visit(run.blocked_on()),
-            Self::Recv(_) => visit(BlockedOn::Step(0)),
+            Self::Recv(run) => visit(run.blocked_on()),
         }
     }
 }

@@ -12,9 +12,17 @@
 //!
 //! Until then the buffer is offered; [`SendRun`] revokes what is left of it when it is dropped, and
 //! waits for at most the one slice that is being copied.
+//!
+//! # Direct transfers
+//!
+//! Over a message edge with direct transfers a message of more than [`DIRECT_STEPS`] steps takes one
+//! empty step, by which the receiver knows that its operation is the sender's, and goes from the one
+//! buffer to the other without slots. Each call copies and keeps no pointer, so the operation can
+//! be given up at any time.
 
 use comm_core::Result;
 use comm_core::fifo::{Offer, Offers, SLOTS, SMALL_BYTES};
+use comm_core::net::Transfer;
 
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, no_offers};
@@ -26,6 +34,41 @@ const SLICE_BYTES: usize = 512 << 10;
 
 /// From this length on a message is copied past the caches, which it would only sweep.
 const STREAM_FROM_BYTES: usize = 16 << 20;
+
+/// Steps that a message has at most if it goes through slots although it could go without: they
+/// let the sender go on before the receiver has come.
+const DIRECT_STEPS: usize = 4;
+
+/// Where a direct transfer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direct {
+    /// Nothing was done yet.
+    Undecided,
+    /// The message goes through slots.
+    No,
+    /// The empty step is to be sent, or received.
+    Announcing,
+    /// The bytes are on their way.
+    Moving,
+}
+
+impl Direct {
+    const fn decide(len_bytes: usize, step_bytes: usize, supported: bool) -> Self {
+        if supported && len_bytes > DIRECT_STEPS * step_bytes {
+            Self::Announcing
+        } else {
+            Self::No
+        }
+    }
+}
+
+const fn progress_of(transfer: Transfer) -> Progress {
+    match transfer {
+        Transfer::Done => Progress::Done,
+        Transfer::Moved => Progress::Moved,
+        Transfer::Blocked => Progress::Blocked,
+    }
+}
 
 /// Whether a message of this length is offered, if the edge carries offers.
 const fn is_offered(len_bytes: usize, step_bytes: usize) -> bool {
@@ -51,6 +94,7 @@ pub(crate) struct SendRun {
     sent_bytes: usize,
     /// What the peer may still read of the buffer, if the message is offered.
     offers: Option<Offers>,
+    direct: Direct,
 }
 
 impl SendRun {
@@ -67,14 +111,17 @@ impl SendRun {
             step_bytes,
             sent_bytes: 0,
             offers: None,
+            direct: Direct::Undecided,
         }
     }
 
-    pub(crate) const fn blocked_on(&self) -> BlockedOn {
-        if self.offers.is_some() && self.sent_bytes == self.len_bytes {
-            BlockedOn::Acknowledgement(0)
-        } else {
-            BlockedOn::Credit(0)
+    pub(crate) fn blocked_on(&self) -> BlockedOn {
+        match self.direct {
+            Direct::Moving => BlockedOn::DirectSend(0),
+            _ if self.offers.is_some() && self.sent_bytes == self.len_bytes => {
+                BlockedOn::Acknowledgement(0)
+            }
+            _ => BlockedOn::Credit(0),
         }
     }
 
@@ -118,6 +165,22 @@ impl SendRun {
         if self.offers.is_some() {
             return self.advance_offers(end);
         }
+        if self.direct == Direct::Undecided {
+            self.direct = Direct::decide(self.len_bytes, self.step_bytes, end.supports_direct());
+        }
+        if self.direct == Direct::Announcing {
+            if end.try_reserve(0)?.is_none() {
+                return Ok(Progress::Blocked);
+            }
+            end.publish(0, &self.identity)?;
+            self.direct = Direct::Moving;
+        }
+        if self.direct == Direct::Moving {
+            // SAFETY: the buffer has this length, stays valid, and nobody writes to it before the
+            // operation is done or dropped.
+            let data = unsafe { std::slice::from_raw_parts(self.buffers.input, self.len_bytes) };
+            return end.send_direct(data).map(progress_of);
+        }
         let mut budget = budget_bytes;
         loop {
             let bytes = (self.len_bytes - self.sent_bytes).min(self.step_bytes);
@@ -151,6 +214,8 @@ impl SendRun {
     }
 }
 
+impl SendRun {}
+
 /// The receiving half of a message.
 #[derive(Debug)]
 pub(crate) struct RecvRun {
@@ -159,6 +224,7 @@ pub(crate) struct RecvRun {
     len_bytes: usize,
     step_bytes: usize,
     received_bytes: usize,
+    direct: Direct,
 }
 
 impl RecvRun {
@@ -174,6 +240,7 @@ impl RecvRun {
             len_bytes,
             step_bytes,
             received_bytes: 0,
+            direct: Direct::Undecided,
         }
     }
 
@@ -215,6 +282,23 @@ impl RecvRun {
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.recv[0];
+        if self.direct == Direct::Undecided {
+            self.direct = Direct::decide(self.len_bytes, self.step_bytes, end.supports_direct());
+        }
+        if self.direct == Direct::Announcing {
+            if end.try_take(&self.identity, 0)?.is_none() {
+                return Ok(Progress::Blocked);
+            }
+            end.consume()?;
+            self.direct = Direct::Moving;
+        }
+        if self.direct == Direct::Moving {
+            // SAFETY: the buffer has this length, stays valid, and nobody else accesses it before
+            // the operation is done or dropped.
+            let data =
+                unsafe { std::slice::from_raw_parts_mut(self.buffers.output, self.len_bytes) };
+            return end.recv_direct(data).map(progress_of);
+        }
         let mut budget = budget_bytes;
         if end.takes_offers() && is_offered(self.len_bytes, self.step_bytes) {
             return self.advance_offers(end, budget);
@@ -237,6 +321,16 @@ impl RecvRun {
             if budget == 0 {
                 return Ok(Progress::Moved);
             }
+        }
+    }
+}
+
+impl RecvRun {
+    /// What a blocked operation waits for.
+    pub(crate) fn blocked_on(&self) -> BlockedOn {
+        match self.direct {
+            Direct::Moving => BlockedOn::DirectRecv(0),
+            _ => BlockedOn::Step(0),
         }
     }
 }

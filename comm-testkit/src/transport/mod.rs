@@ -58,6 +58,12 @@ pub trait TransportFixture {
     fn step_bytes() -> Vec<usize> {
         vec![4096, 64, 64 * 1024, 1024 * 1024]
     }
+
+    /// Bytes that the network buffers of one edge, beside the slots of both ends, at most.
+    #[must_use]
+    fn network_buffer_bytes() -> usize {
+        0
+    }
 }
 
 /// One rank of a test: its transport and what the other one knows about it.

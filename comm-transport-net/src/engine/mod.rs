@@ -7,6 +7,9 @@
 //!   is a try-lock: whoever does not get it knows that somebody else drives.
 //! * Whoever drives also serves, so what one thread fetches from the backend reaches every
 //!   sleeping owner, whoever that is.
+//! * Where the network's calls move what they concern by themselves
+//!   ([`NetProperties::inline_progress`]), driving is left out while nobody is listed, set up or
+//!   closed.
 //! * The thread (see [`thread`]) drives when nobody else does. It is told ([`Shared::nudge`]) when
 //!   it has to look anew.
 //!
@@ -35,6 +38,8 @@ use std::task::Waker;
 use std::time::Instant;
 
 use comm_core::net::NetBackend;
+#[cfg(doc)]
+use comm_core::net::NetProperties;
 use comm_core::{Error, Result};
 
 pub(crate) use self::waiting::Ready;
@@ -85,6 +90,13 @@ pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
     closing: Mutex<Vec<Closing>>,
     failure: OnceLock<Error>,
+    /// Whether nobody has to drive for himself.
+    inline: bool,
+    /// Whether driving may serve somebody.
+    ///
+    /// Relaxed: whoever needs to be served notes it after he was listed, under the lock of the
+    /// list; a driver clears it before he takes the list.
+    in_demand: AtomicBool,
     /// Times that somebody drove; tells the thread whether it is needed.
     drives: AtomicU64,
     mode: AtomicU8,
@@ -135,7 +147,10 @@ impl Engine {
                 "setting up the descriptors that wake the network's thread",
             ))?;
         }
+        let devices = backend.devices();
         let shared = Arc::new(Shared {
+            inline: devices.iter().all(|device| device.inline_progress),
+            in_demand: AtomicBool::new(false),
             backend,
             counters: Arc::default(),
             driving: Mutex::default(),
@@ -166,6 +181,9 @@ impl Shared {
 
     /// Drives, unless somebody else does; whether anything moved.
     pub(crate) fn drive(&self) -> bool {
+        if self.inline && !self.in_demand.load(Ordering::Relaxed) {
+            return false;
+        }
         let _driving = match self.driving.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -178,6 +196,7 @@ impl Shared {
 
     /// As [`Shared::drive`], by whoever holds `driving`.
     fn drive_locked(&self) -> bool {
+        self.in_demand.store(false, Ordering::Relaxed);
         let moved = self.failure.get().is_none()
             && self.backend.progress().unwrap_or_else(|error| {
                 self.fail(error);
@@ -185,9 +204,26 @@ impl Shared {
             });
         self.close_some();
         self.serve();
-        let due = lock(&self.waiting).due(moved, Instant::now());
+        let due = {
+            let mut waiting = lock(&self.waiting);
+            // Nobody's clock is read for nobody.
+            if waiting.is_empty() {
+                Vec::new()
+            } else {
+                let due = waiting.due(moved, Instant::now());
+                if !waiting.is_empty() {
+                    self.demand();
+                }
+                due
+            }
+        };
         due.into_iter().for_each(Waker::wake);
         moved
+    }
+
+    /// Notes that driving may serve somebody.
+    fn demand(&self) {
+        self.in_demand.store(true, Ordering::Relaxed);
     }
 
     fn fail(&self, error: Error) {
@@ -211,6 +247,7 @@ impl Shared {
             let mut listed = lock(&self.listed);
             listed.wake |= wake;
             listed.members.append(&mut members);
+            self.demand();
         }
     }
 
@@ -232,6 +269,7 @@ impl Shared {
             if !std::mem::replace(is_listed, true) {
                 listed.members.push(Arc::clone(member) as Arc<dyn Member>);
             }
+            self.demand();
         }
         // Relaxed: the thread sets `Parked` before it takes the lock of the list. If it found the
         // list without the end, its unlock came before our lock, and we see `Parked`.
@@ -262,7 +300,11 @@ impl Shared {
 
     /// Takes over an end that was dropped before it was at rest.
     pub(crate) fn close_later(&self, closing: Closing) {
-        lock(&self.closing).push(closing);
+        {
+            let mut ends = lock(&self.closing);
+            ends.push(closing);
+            self.demand();
+        }
         self.ring();
     }
 
@@ -280,6 +322,9 @@ impl Shared {
                 .into_iter()
                 .filter_map(|end| end.advance(self, now))
                 .collect();
+            if !closing.is_empty() {
+                self.demand();
+            }
         }
     }
 }

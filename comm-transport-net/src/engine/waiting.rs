@@ -35,6 +35,11 @@ impl Waiting {
             .collect()
     }
 
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.wakers.is_empty()
+    }
+
     /// The next deadline; `None` if nobody waits.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.wakers.values().map(|&(_, deadline)| deadline).min()
@@ -119,6 +124,7 @@ impl Shared {
             waiting.next
         });
         let replaced = waiting.wakers.insert(number, (waker.clone(), deadline));
+        self.demand();
         drop(waiting);
         drop(replaced);
         self.ring();

@@ -23,6 +23,7 @@
 //! A broken promise is a panic or an error that says which one.
 
 mod connecting;
+mod direct;
 mod failure;
 mod memory;
 mod messages;
@@ -34,6 +35,10 @@ pub use connecting::{
     n1_a_connection_goes_from_connect_to_accept, n1_every_connect_is_accepted_once,
     n2_nobody_there_is_none_not_a_wait, n3_a_dropped_listener_refuses,
     n3_a_handle_of_another_network_is_refused,
+};
+pub use direct::{
+    n18_a_direct_transfer_of_another_length_fails_both_ends,
+    n18_a_lost_peer_ends_a_direct_transfer, n18_direct_transfers_have_their_place_in_the_order,
 };
 pub use failure::{
     n13_invalid_arguments_have_no_effect, n13_one_failed_connection_harms_no_other,
@@ -85,6 +90,9 @@ macro_rules! net_backend_conformance {
             n14_messages_that_were_sent_before_are_received
             n15_any_thread_may_drive
             n16_an_idle_backend_lets_sleep
+            n18_direct_transfers_have_their_place_in_the_order
+            n18_a_direct_transfer_of_another_length_fails_both_ends
+            n18_a_lost_peer_ends_a_direct_transfer
             put_comes_before_the_next_message
             put_outside_of_a_window_fails
         }

@@ -164,11 +164,12 @@ pub fn an_oversize_step_is_an_error_and_nothing_is_sent<F: TransportFixture>() {
 }
 
 /// A sender that nobody receives from comes to an end, after as many steps as the two ends have
-/// slots for, and goes on when its steps are taken.
+/// slots for and the network buffers, and goes on when its steps are taken.
 pub fn back_pressure_bounds_memory<F: TransportFixture>() {
     let rig = Rig::new::<F>().unwrap();
     let mut edge = rig.connect().unwrap();
-    let bound = (edge.send.slots() + edge.recv.slots()) as u64;
+    let slots = edge.send.slots() + edge.recv.slots();
+    let bound = (slots + F::network_buffer_bytes() / rig.step_bytes) as u64;
     let mut sent = 0;
     // A message may need several rounds to make room at the other end.
     let mut quiet_rounds = 0;

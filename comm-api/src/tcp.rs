@@ -1,0 +1,164 @@
+//! The built-in network: TCP.
+//!
+//! # Contract
+//!
+//! * All ranks of a process with equal options share one backend with its sockets' event set and
+//!   its thread.
+//! * It listens on the addresses on which the control plane does, so `COMM_SOCKET_IFNAME` and the
+//!   rule that nobody but this host gets in without a secret hold for both.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use comm_core::{Error, ErrorKind, Result, Transport};
+use comm_runtime::{Setting, Settings, Source, TransportContext};
+use comm_transport_net::tcp::{TcpBackend, TcpOptions};
+use comm_transport_net::{NetOptions, NetTransport};
+
+use crate::transports::NET;
+
+/// The network's settings from the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TcpSettings {
+    /// `COMM_NET_SOCKETS`: sockets for each connection.
+    sockets: Option<usize>,
+    /// `COMM_NET_SOCKET_BUFFER_BYTES`: size of each socket's buffers.
+    buffer_bytes: Option<usize>,
+}
+
+/// The network that ranks of this process use, if one does.
+static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+
+struct Shared {
+    /// A forked child has its parent's sockets but not its thread.
+    process: u32,
+    options: TcpOptions,
+    transport: Weak<NetTransport>,
+}
+
+impl TcpSettings {
+    /// Reads the environment, and adds what it finds to the table of `settings`.
+    pub(crate) fn read(
+        lookup: &dyn Fn(&str) -> Option<String>,
+        settings: &mut Settings,
+    ) -> Result<Self> {
+        Ok(Self {
+            sockets: number("COMM_NET_SOCKETS", 16, "1", lookup, settings)?,
+            buffer_bytes: number(
+                "COMM_NET_SOCKET_BUFFER_BYTES",
+                1 << 30,
+                "the system's choice",
+                lookup,
+                settings,
+            )?,
+        })
+    }
+
+    fn options(&self, context: &TransportContext) -> TcpOptions {
+        let options = TcpOptions::new()
+            .addresses(context.addresses.iter().copied())
+            .buffer_bytes(self.buffer_bytes);
+        match self.sockets {
+            Some(sockets) => options.sockets(sockets),
+            None => options,
+        }
+    }
+
+    /// The transport of this process.
+    pub(crate) fn transport(&self, context: &TransportContext) -> Result<Arc<dyn Transport>> {
+        let options = self.options(context);
+        let process = std::process::id();
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|one| one.process == process && one.transport.strong_count() > 0);
+        let known = shared.iter().find(|one| one.options == options);
+        if let Some(transport) = known.and_then(|one| one.transport.upgrade()) {
+            return Ok(transport);
+        }
+        let backend = Arc::new(TcpBackend::new(options.clone())?);
+        let transport = Arc::new(NetTransport::new(backend, NetOptions::default().name(NET))?);
+        shared.push(Shared {
+            process,
+            options,
+            transport: Arc::downgrade(&transport),
+        });
+        Ok(transport)
+    }
+}
+
+/// A variable from 1 to `most`, listed in the table of `settings`.
+fn number(
+    name: &'static str,
+    most: usize,
+    default: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+    settings: &mut Settings,
+) -> Result<Option<usize>> {
+    let text = lookup(name);
+    let number = match &text {
+        None => None,
+        Some(text) => Some(
+            text.trim()
+                .parse()
+                .ok()
+                .filter(|number| (1..=most).contains(number))
+                .ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::InvalidConfiguration,
+                        format!("{name}={text} is no number from 1 to {most}"),
+                    )
+                })?,
+        ),
+    };
+    settings.note(Setting {
+        name,
+        value: number.map_or_else(|| default.to_owned(), |number| number.to_string()),
+        source: match text {
+            None => Source::Default,
+            Some(_) => Source::Environment(name.to_owned()),
+        },
+    });
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<(TcpSettings, Settings)> {
+        let mut settings = Settings::default();
+        let lookup = |name: &str| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        Ok((TcpSettings::read(&lookup, &mut settings)?, settings))
+    }
+
+    #[test]
+    fn the_variables_have_their_effect_and_are_listed() {
+        let (tcp, settings) = of(&[
+            ("COMM_NET_SOCKETS", "4"),
+            ("COMM_NET_SOCKET_BUFFER_BYTES", "65536"),
+        ])
+        .unwrap();
+        assert_eq!((tcp.sockets, tcp.buffer_bytes), (Some(4), Some(65536)));
+        let sockets = &settings.table()[0];
+        assert_eq!((sockets.name, &*sockets.value), ("COMM_NET_SOCKETS", "4"));
+        let (tcp, settings) = of(&[]).unwrap();
+        assert_eq!((tcp.sockets, tcp.buffer_bytes), (None, None));
+        assert_eq!(settings.table()[1].source, Source::Default);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_name_their_variable() {
+        for (name, value) in [
+            ("COMM_NET_SOCKETS", "0"),
+            ("COMM_NET_SOCKETS", "17"),
+            ("COMM_NET_SOCKET_BUFFER_BYTES", "large"),
+        ] {
+            let error = of(&[(name, value)]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+}

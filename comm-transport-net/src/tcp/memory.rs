@@ -1,0 +1,62 @@
+//! Registered memory as slices: the unsafe code of the TCP backend.
+
+use comm_core::net::{MemoryRegion, MrSlice, Region};
+use comm_core::{Error, ErrorKind, Result};
+
+/// What a backend knows its own regions by.
+#[derive(Debug)]
+pub(crate) struct Key {
+    backend: u64,
+}
+
+/// Registers memory, which costs nothing.
+pub(crate) fn register(backend: u64, region: Region) -> Result<MemoryRegion> {
+    match &region {
+        Region::Host(memory) if memory.kind().is_host() => {
+            Ok(MemoryRegion::new(region, Key { backend }))
+        }
+        other => Err(Error::new(
+            ErrorKind::Unsupported,
+            "sockets reach host memory only; copy the data to pinned host memory first",
+        )
+        .with("memory", format_args!("{:?}", other.memory().kind()))),
+    }
+}
+
+/// Refuses memory that this backend has not registered.
+pub(crate) fn check(backend: u64, memory: &MrSlice) -> Result<()> {
+    if memory
+        .region()
+        .key::<Key>()
+        .is_some_and(|key| key.backend == backend)
+    {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        "the memory is not registered with this backend",
+    ))
+}
+
+/// The contents of memory that is being sent.
+///
+/// # Safety
+///
+/// The memory was [checked](check), and nobody writes to it while the slice lives.
+pub(crate) unsafe fn contents(memory: &MrSlice) -> &[u8] {
+    // SAFETY: only host memory is registered, the slice is inside of it and keeps it alive, and by
+    // the caller's promise nobody writes to it.
+    unsafe { std::slice::from_raw_parts(memory.as_ptr().as_ptr(), memory.len_bytes()) }
+}
+
+/// The room of memory that is being received into.
+///
+/// # Safety
+///
+/// The memory was [checked](check), and nobody else accesses it while the slice lives.
+#[expect(clippy::mut_from_ref, reason = "the memory is not part of the handle")]
+pub(crate) unsafe fn room(memory: &MrSlice) -> &mut [u8] {
+    // SAFETY: as above, and by the caller's promise nobody else accesses the memory. Registered
+    // memory is valid for reads, so it is initialised.
+    unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().as_ptr(), memory.len_bytes()) }
+}

@@ -1,0 +1,456 @@
+//! The receiving end of a TCP connection.
+//!
+//! A small message comes with one read: head and contents go to a staging buffer and from there to
+//! the posted memory. What the staging buffer does not hold of a larger message is read straight
+//! into the posted memory, in the same call as the beginning of what follows.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use comm_core::net::{MrSlice, NetRecv, Quiesce, Request, Transfer};
+use comm_core::{Error, ErrorKind, Result};
+
+use super::memory;
+use super::poller::{Event, Interest};
+use super::requests::Requests;
+use super::shared::{Member, Shared, lock};
+use super::socket::{Sock, failure};
+use super::stripes::Parts;
+use super::wire::{FRAME_BYTES, HANG_UP_LENGTH, HANG_UP_TRUNCATED, parse_frame};
+
+/// Size of the staging buffer: longer messages are worth a second read.
+const STAGING_BYTES: usize = 8 << 10;
+
+/// Bytes after which a call returns although there may be more.
+const BUDGET_BYTES: usize = 8 << 20;
+
+/// The state of a receiving end, used by its owner and by whoever calls `progress`.
+#[derive(Debug)]
+pub(crate) struct RecvState {
+    /// Empty once the connection has failed.
+    sockets: Vec<Sock>,
+    /// Whether a socket had less than was wanted, and has not been reported readable since.
+    blocked: Vec<bool>,
+    stripe_bytes: usize,
+    requests: Requests,
+    staging: Staging,
+    /// The message or transfer of which the head has come.
+    frame: Option<Frame>,
+    parts: Parts,
+    /// Set by a read that got less than it could take, so that the next one is not worth a call:
+    /// whoever has just received a message looks for the next one at once, in vain.
+    just_drained: bool,
+    failure: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    len_bytes: usize,
+    direct: bool,
+}
+
+/// Why receiving stops.
+#[derive(Debug)]
+enum Stop {
+    Socket(io::Error),
+    /// The peer sent what it must not; it is told by this byte.
+    Peer(Error, u8),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+impl RecvState {
+    pub(crate) fn new(sockets: Vec<Sock>, stripe_bytes: u32) -> Self {
+        Self {
+            blocked: vec![false; sockets.len()],
+            sockets,
+            stripe_bytes: stripe_bytes as usize,
+            requests: Requests::new(),
+            staging: Staging::new(),
+            frame: None,
+            parts: Parts::none(),
+            just_drained: false,
+            failure: None,
+        }
+    }
+
+    /// Receives what has come for posted requests; whether any was completed.
+    ///
+    /// Stops once `enough` says so.
+    fn advance(&mut self, enough: impl Fn(&Requests) -> bool) -> Result<bool, Stop> {
+        let (mut moved, mut budget) = (false, BUDGET_BYTES);
+        while !enough(&self.requests) && !self.requests.is_idle() {
+            let Some(frame) = self.next_frame()?.filter(|frame| !frame.direct) else {
+                break;
+            };
+            // Cloned, since the borrow would be in the way.
+            let Some(target) = self.requests.front().cloned() else {
+                break;
+            };
+            if frame.len_bytes > target.len_bytes() {
+                let error = Error::new(
+                    ErrorKind::Truncated,
+                    "a message is longer than the buffer that was posted for it",
+                )
+                .with("message_bytes", frame.len_bytes)
+                .with("buffer_bytes", target.len_bytes());
+                return Err(Stop::Peer(error, HANG_UP_TRUNCATED));
+            }
+            // SAFETY: `irecv` checked the memory, and its caller promised that nobody else
+            // accesses it while the request is outstanding.
+            let room = unsafe { memory::room(&target) };
+            if self.fill(room, &mut budget)? != Transfer::Done {
+                break;
+            }
+            self.frame = None;
+            self.requests.complete_front(frame.len_bytes);
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// The frame under way, or the next one if its head has come.
+    fn next_frame(&mut self) -> Result<Option<Frame>, Stop> {
+        if self.frame.is_none() {
+            while self.staging.len() < FRAME_BYTES {
+                if std::mem::take(&mut self.just_drained) {
+                    self.block(0)?;
+                    return Ok(None);
+                }
+                let room = self.staging.room();
+                let wanted = room.len();
+                match self.sockets[0].read(room)? {
+                    None => {
+                        self.block(0)?;
+                        return Ok(None);
+                    }
+                    Some(0) => return Err(Stop::Socket(io::ErrorKind::UnexpectedEof.into())),
+                    Some(bytes) => {
+                        self.blocked[0] = false;
+                        self.staging.received(bytes);
+                        self.just_drained = bytes < wanted;
+                    }
+                }
+            }
+            let (len_bytes, direct) = parse_frame(self.staging.take_head());
+            self.parts
+                .split(len_bytes, self.sockets.len(), self.stripe_bytes);
+            self.frame = Some(Frame { len_bytes, direct });
+        }
+        Ok(self.frame)
+    }
+
+    /// Receives what has come of the frame under way.
+    fn fill(&mut self, room: &mut [u8], budget: &mut usize) -> Result<Transfer, Stop> {
+        let mut moved = false;
+        for number in 0..self.parts.count() {
+            loop {
+                let left = self.parts.left(number);
+                if left.is_empty() {
+                    break;
+                }
+                let target = &mut room[left];
+                if number == 0 && self.staging.len() > 0 {
+                    self.parts.advance(0, self.staging.take(target));
+                    moved = true;
+                    continue;
+                }
+                if *budget == 0 {
+                    self.sockets[number].want(Interest::READ)?;
+                    break;
+                }
+                let read = if number > 0 {
+                    self.sockets[number].read(target)?
+                } else if std::mem::take(&mut self.just_drained) {
+                    None
+                } else {
+                    self.sockets[0].read_both(target, self.staging.room())?
+                };
+                let bytes = match read {
+                    None => {
+                        self.block(number)?;
+                        break;
+                    }
+                    Some(0) => return Err(Stop::Socket(io::ErrorKind::UnexpectedEof.into())),
+                    Some(bytes) => bytes,
+                };
+                self.blocked[number] = false;
+                moved = true;
+                let of_target = bytes.min(target.len());
+                self.parts.advance(number, of_target);
+                if number == 0 {
+                    self.just_drained = bytes < target.len() + STAGING_BYTES;
+                    self.staging.received(bytes - of_target);
+                }
+                *budget = budget.saturating_sub(bytes);
+            }
+        }
+        Ok(if self.parts.is_done() {
+            Transfer::Done
+        } else if moved {
+            Transfer::Moved
+        } else {
+            Transfer::Blocked
+        })
+    }
+
+    /// Takes note that a socket has nothing, and asks to be told.
+    fn block(&mut self, number: usize) -> io::Result<()> {
+        self.blocked[number] = true;
+        self.sockets[number].want(Interest::READ)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Turns what stopped the end into the failure of the connection.
+    fn settle<T>(&mut self, outcome: Result<T, Stop>) -> Result<T> {
+        outcome.map_err(|stop| match stop {
+            Stop::Socket(error) => self.fail(failure(error)),
+            Stop::Peer(error, reason) => {
+                // If the byte cannot be sent, the peer finds the connection closed.
+                let _ = self.sockets.first().map(|socket| socket.write(&[reason]));
+                self.fail(error)
+            }
+        })
+    }
+
+    /// Closes the connection; the failure.
+    fn fail(&mut self, error: Error) -> Error {
+        self.sockets.clear();
+        self.requests.withdraw();
+        self.failure.get_or_insert(error).clone()
+    }
+
+    fn on_event(&mut self, number: usize, event: Event) -> Result<bool, Stop> {
+        if !event.readable || number >= self.sockets.len() {
+            return Ok(false);
+        }
+        // Something came for whoever receives directly, if nothing else wants it.
+        let mut moved = std::mem::take(&mut self.blocked[number]);
+        self.just_drained = false;
+        moved |= self.advance(|_| false)?;
+        let unfinished = !self.requests.is_idle()
+            && self.frame.is_some_and(|frame| !frame.direct)
+            && !self.parts.left(number).is_empty();
+        let want = if self.blocked[number] || unfinished {
+            Interest::READ
+        } else {
+            Interest::NONE
+        };
+        self.sockets[number].settle(want)?;
+        Ok(moved)
+    }
+
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer, Stop> {
+        self.advance(|_| false)?;
+        // A message that nobody has posted for is received first.
+        let Some(frame) = self.next_frame()?.filter(|frame| frame.direct) else {
+            return Ok(Transfer::Blocked);
+        };
+        if frame.len_bytes != data.len() {
+            let error = Error::new(
+                ErrorKind::Protocol,
+                "a direct transfer has another length than expected",
+            )
+            .with("bytes", frame.len_bytes)
+            .with("expected_bytes", data.len());
+            return Err(Stop::Peer(error, HANG_UP_LENGTH));
+        }
+        let transfer = self.fill(data, &mut { BUDGET_BYTES })?;
+        if transfer == Transfer::Done {
+            self.frame = None;
+        }
+        Ok(transfer)
+    }
+
+    fn direct_ready(&self) -> bool {
+        if self.failure.is_some() {
+            return true;
+        }
+        match self.frame {
+            None => self.staging.len() >= FRAME_BYTES || !self.blocked[0],
+            Some(frame) if !frame.direct => false,
+            Some(_) => (0..self.parts.count()).any(|number| {
+                let staged = number == 0 && self.staging.len() > 0;
+                !self.parts.left(number).is_empty() && (staged || !self.blocked[number])
+            }),
+        }
+    }
+}
+
+/// Bytes of the first socket that were read before their place was known.
+struct Staging {
+    bytes: Box<[u8; STAGING_BYTES]>,
+    start: usize,
+    end: usize,
+}
+
+impl Staging {
+    fn new() -> Self {
+        Self {
+            bytes: Box::new([0; STAGING_BYTES]),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    const fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Where more can be read to.
+    fn room(&mut self) -> &mut [u8] {
+        if self.start > 0 {
+            // Less than a head is left when more is read.
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    const fn received(&mut self, bytes: usize) {
+        self.end += bytes;
+    }
+
+    fn take_head(&mut self) -> [u8; FRAME_BYTES] {
+        let mut head = [0; FRAME_BYTES];
+        self.take(&mut head);
+        head
+    }
+
+    /// Moves bytes to `target`; how many.
+    fn take(&mut self, target: &mut [u8]) -> usize {
+        let bytes = self.len().min(target.len());
+        target[..bytes].copy_from_slice(&self.bytes[self.start..self.start + bytes]);
+        self.start += bytes;
+        bytes
+    }
+}
+
+impl std::fmt::Debug for Staging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Staging").field("len", &self.len()).finish()
+    }
+}
+
+/// What the owner and the backend share of a receiving end.
+#[derive(Debug)]
+pub(crate) struct RecvMember {
+    state: Mutex<RecvState>,
+}
+
+impl Member for RecvMember {
+    fn ready(&self, _shared: &Arc<Shared>, socket: usize, event: Event) -> bool {
+        let mut state = lock(&self.state);
+        if state.failure.is_some() {
+            return false;
+        }
+        let outcome = state.on_event(socket, event);
+        // The owner gets the failure; it is something that moved.
+        state.settle(outcome).unwrap_or(true)
+    }
+}
+
+/// A receiving end.
+#[derive(Debug)]
+pub(crate) struct TcpRecv {
+    shared: Arc<Shared>,
+    number: u64,
+    member: Arc<RecvMember>,
+}
+
+impl TcpRecv {
+    /// Makes member `number` a receiving end.
+    pub(crate) fn new(shared: &Arc<Shared>, number: u64, state: RecvState) -> Self {
+        let member = Arc::new(RecvMember {
+            state: Mutex::new(state),
+        });
+        shared.insert(number, Arc::clone(&member) as _);
+        Self {
+            shared: Arc::clone(shared),
+            number,
+            member,
+        }
+    }
+}
+
+// SAFETY: memory is only accessed for requests in `requests`, which hold a clone of it, under the
+// lock of the state, and synchronously: nothing but these calls writes to it. `quiesce` and `fail`
+// empty the list.
+unsafe impl NetRecv for TcpRecv {
+    unsafe fn irecv(&mut self, target: &MrSlice) -> Result<Option<Request>> {
+        memory::check(self.shared.number, target)?;
+        let mut state = lock(&self.member.state);
+        state.check()?;
+        if !state.requests.has_room() {
+            return Ok(None);
+        }
+        let first = state.requests.is_idle();
+        let request = state.requests.post(target);
+        // Behind others there is nothing to be read yet.
+        if first {
+            let number = request.token();
+            let outcome = state.advance(|requests| requests.is_done(number));
+            state.settle(outcome)?;
+        }
+        Ok(Some(request))
+    }
+
+    fn test(&mut self, request: &Request) -> Result<Option<usize>> {
+        let mut state = lock(&self.member.state);
+        let known = match state.requests.test(request) {
+            Ok(None) => Ok(()),
+            Ok(done) => return Ok(done),
+            Err(error) => Err(error),
+        };
+        // What failed with the connection is no request any more.
+        state.check()?;
+        known?;
+        let number = request.token();
+        let outcome = state.advance(|requests| requests.is_done(number));
+        let outcome = state.settle(outcome);
+        match state.requests.test(request) {
+            Ok(Some(bytes)) => Ok(Some(bytes)),
+            _ => outcome.map(|_| None),
+        }
+    }
+
+    fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
+        let mut state = lock(&self.member.state);
+        state.check()?;
+        if data.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a direct transfer has at least one byte",
+            ));
+        }
+        let outcome = state.recv_direct(data);
+        state.settle(outcome)
+    }
+
+    fn direct_ready(&mut self) -> bool {
+        lock(&self.member.state).direct_ready()
+    }
+
+    fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
+        let cancelled = Error::new(
+            ErrorKind::Cancelled,
+            "this end of the connection was quiesced",
+        );
+        lock(&self.member.state).fail(cancelled);
+        Quiesce::Quiesced
+    }
+}
+
+impl Drop for TcpRecv {
+    fn drop(&mut self) {
+        self.shared.remove(self.number);
+    }
+}

@@ -1,0 +1,212 @@
+//! One non-blocking socket and what the poller is to report of it.
+
+use std::io::{self, ErrorKind as Io, IoSlice, IoSliceMut, Read};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use comm_core::{Error, ErrorKind};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
+
+use super::options::TcpOptions;
+use super::poller::{Interest, Poller};
+
+/// Connections that may wait for being taken.
+const BACKLOG: i32 = 1024;
+
+/// A socket that is closed, and no longer reported, when dropped.
+#[derive(Debug)]
+pub(crate) struct Sock {
+    socket: Arc<Socket>,
+    poller: Arc<Poller>,
+    key: u64,
+    /// What the poller reports; `None` if it does not know the socket.
+    registered: Option<Interest>,
+}
+
+impl Sock {
+    /// Takes a non-blocking socket; nothing is reported yet.
+    pub(crate) fn new(socket: Socket, poller: &Arc<Poller>, key: u64) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            poller: Arc::clone(poller),
+            key,
+            registered: None,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Has this reported, beside what is reported already.
+    pub(crate) fn want(&mut self, want: Interest) -> io::Result<()> {
+        self.settle(self.registered.unwrap_or_default().or(want))
+    }
+
+    /// Has nothing but this reported; not even errors if it is nothing.
+    pub(crate) fn settle(&mut self, want: Interest) -> io::Result<()> {
+        match self.registered {
+            None if want == Interest::NONE => {}
+            Some(known) if known == want => {}
+            Some(_) if want == Interest::NONE => {
+                self.poller.remove(&self.socket, self.key);
+                self.registered = None;
+            }
+            known => {
+                if known.is_none() {
+                    self.poller.add(&self.socket, self.key, want)?;
+                } else {
+                    self.poller.modify(&self.socket, self.key, want)?;
+                }
+                self.registered = Some(want);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on under another key.
+    pub(crate) fn rename(&mut self, key: u64, want: Interest) -> io::Result<()> {
+        self.settle(Interest::NONE)?;
+        self.key = key;
+        self.settle(want)
+    }
+
+    /// Reads what there is; `None` if nothing, 0 at the end.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        retry(|| (&*self.socket).read(buffer))
+    }
+
+    /// As [`Sock::read`], into the first buffer before the second.
+    pub(crate) fn read_both(
+        &self,
+        first: &mut [u8],
+        second: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        retry(|| {
+            let mut buffers = [IoSliceMut::new(first), IoSliceMut::new(second)];
+            (&*self.socket).read_vectored(&mut buffers)
+        })
+    }
+
+    /// Writes what fits; `None` if nothing.
+    pub(crate) fn write(&self, data: &[u8]) -> io::Result<Option<usize>> {
+        retry(|| self.socket.send_with_flags(data, NO_SIGNAL))
+    }
+
+    /// As [`Sock::write`], of the first piece before the second.
+    pub(crate) fn write_both(&self, first: &[u8], second: &[u8]) -> io::Result<Option<usize>> {
+        retry(|| {
+            let pieces = [IoSlice::new(first), IoSlice::new(second)];
+            self.socket.send_vectored_with_flags(&pieces, NO_SIGNAL)
+        })
+    }
+}
+
+impl Drop for Sock {
+    fn drop(&mut self) {
+        if self.registered.is_some() {
+            self.poller.remove(&self.socket, self.key);
+        }
+    }
+}
+
+/// Writing to a closed connection must not raise a signal.
+#[cfg(not(target_vendor = "apple"))]
+const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
+/// A socket option does the same there.
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: i32 = 0;
+
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(bytes) => return Ok(Some(bytes)),
+            Err(error) if error.kind() == Io::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == Io::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A non-blocking socket that listens on this address, on a port that the system chooses.
+pub(crate) fn listening(address: SocketAddr, options: &TcpOptions) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Before listening: the window's scale is agreed on while connecting.
+    set_buffers(&socket, options)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// A non-blocking socket that has begun to connect.
+pub(crate) fn connecting(address: SocketAddr, options: &TcpOptions) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    prepare(&socket, options)?;
+    set_buffers(&socket, options)?;
+    match socket.connect(&address.into()) {
+        Err(error)
+            if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+        {
+            Err(error)
+        }
+        _ => Ok(socket),
+    }
+}
+
+/// Sets what every connection has.
+pub(crate) fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    #[cfg(target_vendor = "apple")]
+    socket.set_nosigpipe(true)?;
+    socket.set_tcp_nodelay(true)?;
+    // A third of the time is silence, then four probes follow.
+    let keep_alive = TcpKeepalive::new()
+        .with_time(options.keep_alive / 3)
+        .with_interval((options.keep_alive / 6).max(std::time::Duration::from_secs(1)))
+        .with_retries(4);
+    socket.set_tcp_keepalive(&keep_alive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(options.user_timeout)?;
+    Ok(())
+}
+
+fn set_buffers(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
+    if let Some(bytes) = options.buffer_bytes {
+        socket.set_send_buffer_size(bytes)?;
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    Ok(())
+}
+
+/// What a failed read or write says about the connection.
+pub(crate) fn failure(error: io::Error) -> Error {
+    let gone = matches!(
+        error.kind(),
+        Io::BrokenPipe
+            | Io::ConnectionReset
+            | Io::ConnectionAborted
+            | Io::NotConnected
+            | Io::TimedOut
+            | Io::UnexpectedEof
+            | Io::HostUnreachable
+            | Io::NetworkUnreachable
+    );
+    if gone {
+        Error::new(
+            ErrorKind::PeerDied,
+            "the peer closed the connection, its process ended or its host does not answer",
+        )
+        .with_source(error)
+    } else {
+        Error::system("moving data over a TCP connection", error)
+    }
+}
+
+/// The failure of a connection that the peer has closed.
+pub(crate) fn closed() -> Error {
+    failure(Io::UnexpectedEof.into())
+}
