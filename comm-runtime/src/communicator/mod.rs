@@ -266,6 +266,14 @@ impl Core {
         }
     }
 
+    /// The registered transports that this rank cannot use, each with the reason.
+    pub(crate) fn unavailable_transports(&self) -> Vec<(String, String)> {
+        let named = self.transport_table.iter();
+        named
+            .filter_map(|(name, reason)| Some((name.clone(), reason.clone()?)))
+            .collect()
+    }
+
     pub(crate) fn is_single_threaded(&self) -> bool {
         !self.users.several.load(Ordering::Relaxed)
     }

@@ -71,7 +71,7 @@ impl Core {
     ) -> Result<SendEnd> {
         let index = connection_index(key);
         let edge = self.edge(self.rank, peer, index)?.on_channel(channel);
-        let mut passed_over: Vec<(String, String)> = Vec::new();
+        let mut passed_over = self.unavailable_transports();
         for transport in &self.transports {
             let name = transport.name().to_owned();
             if let Some(reason) = candidate(transport.as_ref(), &edge) {

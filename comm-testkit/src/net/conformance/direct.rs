@@ -5,8 +5,11 @@ use comm_core::{Error, ErrorKind, Result};
 
 use crate::net::{NetFixture, Payload, Rig};
 
+/// Both ends of one connection.
+type Ends = (Box<dyn NetSend>, Box<dyn NetRecv>);
+
 /// Both ends of the rig, if the backends have direct transfers; otherwise they must say so.
-fn ends(rig: &mut Rig) -> Result<Option<(Box<dyn NetSend>, Box<dyn NetRecv>)>> {
+fn ends(rig: &mut Rig) -> Result<Option<Ends>> {
     let (Some(mut send), Some(mut recv)) = (rig.send.take(), rig.recv.take()) else {
         return Err(Error::new(ErrorKind::Internal, "the rig is not connected"));
     };
