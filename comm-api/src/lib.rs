@@ -22,6 +22,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `p2p` (default) | direct access between ranks that are threads of one process |
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
 //! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
 //! | `net` | networks of your own, see [`Builder::net_backend`] |
@@ -54,3 +55,14 @@ pub use half::{bf16, f16};
 pub use communicator::{Builder, Communicator};
 pub use threads::{init_all, init_all_with};
 pub use transports::compiled_transports;
+
+/// Compiles and runs the programs of the user guide as documentation tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../docs/failure-handling.md")]
+    struct FailureHandling;
+}

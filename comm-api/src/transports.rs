@@ -14,6 +14,8 @@ pub(crate) const NET: &str = "net";
 #[must_use]
 pub const fn compiled_transports() -> &'static [&'static str] {
     &[
+        #[cfg(feature = "p2p")]
+        comm_transport_p2p::NAME,
         #[cfg(all(feature = "shm", target_os = "linux"))]
         comm_transport_shm::NAME,
         #[cfg(feature = "tcp")]
@@ -27,6 +29,8 @@ pub(crate) type Custom = (String, TransportFactory);
 /// The switches of the transports, from the environment.
 #[derive(Debug)]
 pub(crate) struct Switches {
+    #[cfg(feature = "p2p")]
+    p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
     shm_disabled: Option<String>,
     #[cfg(feature = "tcp")]
@@ -46,6 +50,8 @@ impl Switches {
         // Not every combination of features has switches.
         let _ = (lookup, &settings);
         Ok(Self {
+            #[cfg(feature = "p2p")]
+            p2p_disabled: switched_off("P2P", lookup)?,
             #[cfg(all(feature = "shm", target_os = "linux"))]
             shm_disabled: switched_off("SHM", lookup)?,
             #[cfg(feature = "tcp")]
@@ -60,6 +66,8 @@ impl Switches {
         builder: CommunicatorBuilder,
         custom: Vec<Custom>,
     ) -> CommunicatorBuilder {
+        #[cfg(feature = "p2p")]
+        let builder = p2p(builder, self.p2p_disabled);
         #[cfg(all(feature = "shm", target_os = "linux"))]
         let builder = shm(builder, self.shm_disabled);
         let builder = custom
@@ -71,6 +79,20 @@ impl Switches {
         let builder = builder.transport(NET, move |context| self.tcp.transport(context));
         builder
     }
+}
+
+#[cfg(feature = "p2p")]
+fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBuilder {
+    use std::sync::Arc;
+
+    use comm_transport_p2p::P2pTransport;
+
+    builder.transport(comm_transport_p2p::NAME, move |context| {
+        Ok(Arc::new(match disabled {
+            Some(variable) => P2pTransport::disabled(format!("{variable}=1 is set")),
+            None => P2pTransport::new(Arc::clone(&context.doorbells)),
+        }))
+    })
 }
 
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -87,8 +109,8 @@ fn shm(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
     })
 }
 
-/// The variable (`COMM_SHM_DISABLE` or NCCL's) that switches a transport off, if one does.
-#[cfg(any(test, all(feature = "shm", target_os = "linux")))]
+/// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.
+#[cfg(any(test, feature = "p2p", all(feature = "shm", target_os = "linux")))]
 fn switched_off(what: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
     for prefix in ["COMM", "NCCL"] {
         let variable = format!("{prefix}_{what}_DISABLE");

@@ -4,11 +4,13 @@
 //!
 //! * Calls are timed in batches of at least 20 us, so that reading the clock does not show and a
 //!   time is resolved to less than a nanosecond. Statistics are over batches.
-//! * The batches of one case follow each other without a barrier; there is one before the first.
+//! * The batches of one case are made in a few rounds, before each of which the ranks meet; within a
+//!   round they follow each other without a barrier.
 //! * Of a batch the slowest rank's time counts, for messages that of the rank that is answered.
 //! * Everything is warm: buffers are touched, edges connected, and calls were made before.
 //! * The number of calls is decided by rank 0 from what was measured, so all ranks make the same
-//!   number, and a case takes about as long as it was given. Three batches are always made.
+//!   number. A case takes about as long as it was given, also when other programs take the CPUs
+//!   away: then it has fewer rounds. One round of three batches is always made.
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,8 @@ const MOST_CALLS: u64 = 1 << 20;
 /// Of so many tries the fastest counts: one may have been interrupted for milliseconds.
 const TRIES: u32 = 3;
 const LEAST_BATCHES: u64 = 3;
+/// Rounds into which the batches are divided, unless that leaves too few for each.
+const ROUNDS: u64 = 10;
 /// Enough for a 99th percentile; more would only fill memory.
 const MOST_BATCHES: u64 = 20_000;
 /// One in so many batches is made before the clock starts.
@@ -70,14 +74,22 @@ pub(crate) fn measure(
     for _ in 0..batches / WARM_UP_SHARE {
         calls_of.run(calls)?;
     }
-    let mut batch_ns = Vec::with_capacity(usize::try_from(batches).unwrap_or(0));
-    coordinator.meet()?;
-    let mut last = Instant::now();
-    for _ in 0..batches {
-        calls_of.run(calls)?;
-        let now = Instant::now();
-        batch_ns.push(in_nanoseconds(now - last));
-        last = now;
+    let in_round = batches.div_ceil(ROUNDS).max(LEAST_BATCHES);
+    let mut batch_ns = Vec::with_capacity(usize::try_from(batches + in_round).unwrap_or(0));
+    let start = Instant::now();
+    loop {
+        coordinator.meet()?;
+        let mut last = Instant::now();
+        for _ in 0..in_round {
+            calls_of.run(calls)?;
+            let now = Instant::now();
+            batch_ns.push(in_nanoseconds(now - last));
+            last = now;
+        }
+        let goes_on = start.elapsed() < time && (batch_ns.len() as u64) < batches;
+        if coordinator.decide(goes_on.into())? == 0 {
+            break;
+        }
     }
     if !operation.is_timed_on(rank) {
         batch_ns.fill(0);

@@ -18,7 +18,7 @@ pub struct Row {
     pub transport: String,
     /// The number of ranks.
     pub ranks: u32,
-    /// The size of one rank's buffer.
+    /// The size of one rank's buffer; of the larger one where input and output differ.
     pub bytes: u64,
     /// The element type.
     #[serde(with = "by_name")]

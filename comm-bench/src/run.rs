@@ -128,13 +128,21 @@ impl Run<'_> {
         if rank == 0 {
             self.report.begins(&series, comm.peers())?;
         }
+        let ranks = comm.world_size();
         let largest = self.suite.sizes.largest_count(dtype.size_bytes());
+        let largest = operation.whole_blocks(largest, ranks);
         let mut calls = repeatable(operation, &comm, dtype, redop, largest)?;
 
         let (mut edges, mut wrong) = (Vec::new(), 0);
+        let mut last_count = None;
         for line in self.suite.cases(series) {
             let mut rows = Vec::with_capacity(line.len());
-            for case in line {
+            for mut case in line {
+                case.count = operation.whole_blocks(case.count, ranks);
+                if rows.is_empty() && last_count.replace(case.count) == Some(case.count) {
+                    // Rounded up to the size that was measured last.
+                    break;
+                }
                 let bytes = case.count * dtype.size_bytes();
                 if rank == 0 && rows.is_empty() {
                     self.report
@@ -151,10 +159,10 @@ impl Run<'_> {
                 )?;
                 wrong += measured.wrong;
                 edges = edges::gather(edges::of(&comm), coordinator)?;
-                rows.push(self.row(series, comm.world_size(), bytes, case, &edges, measured));
+                rows.push(self.row(series, ranks, bytes, case, &edges, measured));
             }
             self.done += 1;
-            if rank == 0 {
+            if rank == 0 && !rows.is_empty() {
                 self.report.measured(&rows)?;
             }
         }

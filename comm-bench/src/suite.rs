@@ -162,6 +162,16 @@ impl Suite {
         counts.into_iter().map(line).collect()
     }
 
+    /// How many sizes in how many places are measured, each for [`Suite::time`].
+    #[must_use]
+    pub fn measurement_count(&self) -> usize {
+        let series = self.series().into_iter();
+        series
+            .flat_map(|series| self.cases(series))
+            .map(|line| line.len())
+            .sum()
+    }
+
     /// The memory for the buffers of one rank.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
@@ -199,6 +209,16 @@ mod tests {
             ]
         );
         assert_eq!(lines[23][0].count, 16 << 20);
+    }
+
+    #[test]
+    fn measurements_are_counted_over_sizes_and_places() {
+        let operations = vec![Operation::AllReduce, Operation::Pingpong, Operation::Init];
+        let suite = Suite {
+            operations,
+            ..Suite::default()
+        };
+        assert_eq!(suite.measurement_count(), 24 * 2 + 24 + 1);
     }
 
     #[test]

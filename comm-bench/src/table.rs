@@ -46,12 +46,16 @@ pub(crate) fn preamble(peers: &[PeerInfo]) -> String {
 pub(crate) fn heading(series: &Series, ranks: usize, places: &[bool]) -> String {
     let mut text = format!("#\n# {}, {ranks} ranks", series.operation);
     match series.operation {
-        Operation::Broadcast => text.push_str(", from rank 0"),
+        Operation::Broadcast | Operation::Scatter => text.push_str(", from rank 0"),
+        Operation::Reduce | Operation::Gather => text.push_str(", to rank 0"),
         Operation::Pingpong | Operation::Bandwidth => {
             let _ = write!(text, ", rank 0 with rank {}", ranks.saturating_sub(1));
         }
         Operation::Init => text.push_str(", communicator and first all_reduce"),
-        Operation::AllReduce => {}
+        Operation::AllReduce
+        | Operation::AllGather
+        | Operation::ReduceScatter
+        | Operation::AllToAll => {}
     }
     text.push('\n');
     if places.len() > 1 {

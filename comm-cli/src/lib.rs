@@ -2,8 +2,9 @@
 //!
 //! | command | module | what it does |
 //! |---|---|---|
-//! | `commctl bench` | [`bench`] | measures the library |
+//! | `commctl bench` | [`mod@bench`] | measures the library |
 //! | `commctl launch` | [`launch`] | starts local workers and ends them together |
+//! | `commctl topo` | [`topo`] | checks, shows, draws and plans machines |
 //!
 //! A command takes its parsed arguments and returns the exit code of the program, or a
 //! [`comm_core::Error`] that the program prints.
@@ -12,3 +13,4 @@
 
 pub mod bench;
 pub mod launch;
+pub mod topo;

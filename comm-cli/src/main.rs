@@ -5,9 +5,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use comm_cli::{bench, launch};
+use comm_cli::{bench, launch, topo};
 
-/// Measures the comm library and starts jobs that use it.
+/// Measures the comm library, starts jobs that use it and looks at machines.
 #[derive(Parser)]
 #[command(name = "commctl", version)]
 struct Arguments {
@@ -30,6 +30,8 @@ enum Command {
     /// Started by `launch` for itself; see the module `launch::guard`.
     #[command(name = launch::GUARD_COMMAND, hide = true)]
     LaunchGuard,
+    /// Check, show, draw and plan machines.
+    Topo(topo::Options),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::BenchWorker { order } => bench::run_worker(&order),
         Command::Launch(options) => launch::run(&options),
         Command::LaunchGuard => launch::run_guard(),
+        Command::Topo(options) => topo::run(&options),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

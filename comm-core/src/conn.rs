@@ -9,7 +9,9 @@
 //! [`Signature`](crate::Signature) beside the payload.
 //!
 //! * [`ConnInfo::MemorySend`] / [`ConnInfo::MemoryRecv`]: both ends see the same memory; the step
-//!   FIFO ([`crate::fifo`]) is the whole protocol and the runtime inlines it.
+//!   FIFO ([`crate::fifo`]) is the whole protocol and the runtime inlines it. Whether both ends also
+//!   use the same addresses, so that a step may offer memory, is a property of the FIFO
+//!   ([`ConnInfo::shares_address_space`]).
 //! * [`ConnInfo::MessageSend`] / [`ConnInfo::MessageRecv`]: a network carries the steps; the
 //!   transport implements [`MessageSend`] / [`MessageRecv`].
 
@@ -34,6 +36,19 @@ pub enum ConnInfo {
     MessageSend(Box<dyn MessageSend>),
     /// Receiving end of a connection that carries whole steps as messages.
     MessageRecv(Box<dyn MessageRecv>),
+}
+
+impl ConnInfo {
+    /// Whether both ends are threads of one process and steps may [offer](crate::fifo::Offers)
+    /// memory by its address.
+    #[must_use]
+    pub const fn shares_address_space(&self) -> bool {
+        match self {
+            Self::MemorySend(end) => end.carries_offers(),
+            Self::MemoryRecv(end) => end.carries_offers(),
+            Self::MessageSend(_) | Self::MessageRecv(_) => false,
+        }
+    }
 }
 
 /// What travels beside a step's payload.

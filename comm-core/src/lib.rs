@@ -9,21 +9,21 @@
 //! ```
 
 pub mod codec;
-mod conn;
+pub mod conn;
 pub mod device;
 pub mod doorbell;
 mod dtype;
-mod error;
+pub mod error;
 pub mod fifo;
 pub mod memory;
 mod memory_kind;
 pub mod net;
 mod peer;
-mod rendezvous;
+pub mod rendezvous;
 mod signature;
 pub mod sync;
 pub mod tensor;
-mod transport;
+pub mod transport;
 pub mod work;
 
 pub use async_trait::async_trait;

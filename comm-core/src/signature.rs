@@ -101,16 +101,19 @@ pub enum Algorithm {
     DoubleTree = 4,
     /// In round `k` every rank tells the one `2^k` ahead of it.
     Dissemination = 5,
+    /// Threads of one process: every rank works on its share of all ranks' buffers in place.
+    DirectShared = 6,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of the discriminants.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Direct,
         Self::OneShot,
         Self::Ring,
         Self::DoubleTree,
         Self::Dissemination,
+        Self::DirectShared,
     ];
 
     /// The name as printed and as accepted by [`Algorithm::from_str`](std::str::FromStr).
@@ -122,6 +125,7 @@ impl Algorithm {
             Self::Ring => "ring",
             Self::DoubleTree => "double_tree",
             Self::Dissemination => "dissemination",
+            Self::DirectShared => "direct_shared",
         }
     }
 }
@@ -142,7 +146,8 @@ impl std::str::FromStr for Algorithm {
             .ok_or_else(|| {
                 Error::new(
                     ErrorKind::InvalidArgument,
-                    "unknown algorithm; use one of direct, one_shot, ring, double_tree, dissemination",
+                    "unknown algorithm; use one of direct, one_shot, ring, double_tree, dissemination, \
+                     direct_shared",
                 )
                 .with("algorithm", name)
             })

@@ -17,6 +17,11 @@ pub mod atomic {
 pub use std::sync::Arc;
 
 #[cfg(comm_loom)]
+pub use loom::thread::yield_now;
+#[cfg(not(comm_loom))]
+pub use std::thread::yield_now;
+
+#[cfg(comm_loom)]
 pub use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(comm_loom))]
 pub use std::sync::{Condvar, Mutex, MutexGuard};

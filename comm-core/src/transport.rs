@@ -138,6 +138,8 @@ pub struct Capabilities {
     /// Passes file descriptors in its handles, so both ends must be able to reach each other's
     /// descriptor socket.
     pub passes_fds: bool,
+    /// Its edges carry [offers](crate::fifo::Offers): both ends use the same addresses.
+    pub shares_address_space: bool,
     /// Moves device memory without staging it in host memory.
     pub device_memory: bool,
 }

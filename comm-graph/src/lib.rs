@@ -9,8 +9,8 @@
 //! # Contract
 //!
 //! * Everything here is a function of its arguments: no environment, clock, file or global state
-//!   is read. Equal inputs give equal results on every rank, so ranks that exchanged their facts
-//!   need no leader to agree on a plan.
+//!   is read, except that [`detect`] reads the files of a machine. Equal inputs give equal results
+//!   on every rank, so ranks that exchanged their facts need no leader to agree on a plan.
 //! * Any input ends in a value or an [`Error`](comm_core::Error); malformed files and absurd
 //!   numbers never panic.
 //! * Bandwidths are GB/s (1e9 bytes per second), times are microseconds, unless a name says
@@ -38,6 +38,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod detect;
+pub mod draw;
 pub mod model;
 mod options;
 pub mod path;

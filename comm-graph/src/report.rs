@@ -188,7 +188,13 @@ pub struct ScheduleReport {
 pub struct TuningReport {
     /// By "algorithm/protocol": latency in microseconds, algorithm bandwidth in GB/s.
     pub lat_bw: BTreeMap<String, [f64; 2]>,
+    /// By size: `[log2 bytes, algorithm, protocol, channels, warps, microseconds]` of the fastest
+    /// way for 8 bytes to 8 GiB.
+    pub choice: Vec<ChoiceReport>,
 }
+
+/// One size: log2 of its bytes, algorithm, protocol, channels, warps per channel, microseconds.
+pub type ChoiceReport = (u32, &'static str, &'static str, usize, u64, f64);
 
 impl GraphReport {
     /// Jobs with more ranks than this leave `p2p_schedule` out: it grows with their square.
@@ -366,6 +372,21 @@ impl TuningReport {
                 }
             }
         }
-        Self { lat_bw }
+        let choice = (3..=33).filter_map(|exponent| {
+            let choice = model.choose(collective, 1 << exponent)?;
+            let found = choice.prediction;
+            Some((
+                exponent,
+                found.algorithm.as_str(),
+                found.protocol.as_str(),
+                choice.channels,
+                choice.warps,
+                found.time_us,
+            ))
+        });
+        Self {
+            lat_bw,
+            choice: choice.collect(),
+        }
     }
 }

@@ -53,6 +53,8 @@ impl Core {
         mut active: Active,
     ) -> Result<()> {
         let result = self.run_active(lane, &mut driving, &mut active);
+        // Takes back what it offered to peers, before anybody else drives the lane's edges.
+        drop(active);
         self.leave(lane, driving);
         result
     }
@@ -103,7 +105,7 @@ impl Core {
                 };
             }
         };
-        (queued.complete)(result);
+        queued.finish(result);
         Queue::Moved
     }
 
@@ -208,6 +210,9 @@ impl Core {
             operation.blocked_on(&mut |on| {
                 let armed = match on {
                     BlockedOn::Credit(index) => state.ends.send[index].arm(doorbell),
+                    BlockedOn::Acknowledgement(index) => {
+                        state.ends.send[index].arm_acknowledged(doorbell)
+                    }
                     BlockedOn::Step(index) => state.ends.recv[index].arm(doorbell),
                     BlockedOn::DirectSend(index) => state.ends.send[index].arm_direct(doorbell),
                     BlockedOn::DirectRecv(index) => state.ends.recv[index].arm_direct(doorbell),
@@ -230,9 +235,9 @@ impl Core {
         lane.disarm();
         if let Some(operation) = &active.operation {
             operation.blocked_on(&mut |on| match on {
-                BlockedOn::Credit(index) | BlockedOn::DirectSend(index) => {
-                    state.ends.send[index].disarm();
-                }
+                BlockedOn::Credit(index)
+                | BlockedOn::Acknowledgement(index)
+                | BlockedOn::DirectSend(index) => state.ends.send[index].disarm(),
                 BlockedOn::Step(index) | BlockedOn::DirectRecv(index) => {
                     state.ends.recv[index].disarm();
                 }
@@ -268,9 +273,9 @@ impl Core {
         match (&active.operation, &active.call) {
             (Some(operation), _) => operation.blocked_on(&mut |on| {
                 ranks.push(match on {
-                    BlockedOn::Credit(index) | BlockedOn::DirectSend(index) => {
-                        state.ends.send[index].peer
-                    }
+                    BlockedOn::Credit(index)
+                    | BlockedOn::Acknowledgement(index)
+                    | BlockedOn::DirectSend(index) => state.ends.send[index].peer,
                     BlockedOn::Step(index) | BlockedOn::DirectRecv(index) => {
                         state.ends.recv[index].peer
                     }
@@ -278,16 +283,17 @@ impl Core {
             }),
             (None, Call::Message(message)) => ranks.push(message.peer),
             (None, Call::Collective { plan, .. }) => {
-                let ends = &state.ends;
-                let unsent = plan
-                    .sends_to
-                    .iter()
-                    .filter(|peer| ends.send_to(**peer, 0).is_none());
-                let unreceived = plan
-                    .receives_from
-                    .iter()
-                    .filter(|peer| ends.recv_from(**peer, 0).is_none());
-                ranks.extend(unsent.chain(unreceived));
+                for flow in plan.flows() {
+                    let sends = flow
+                        .sends_to
+                        .iter()
+                        .filter(|peer| state.ends.send_to(**peer, flow.channel).is_none());
+                    let receives = flow
+                        .receives_from
+                        .iter()
+                        .filter(|peer| state.ends.recv_from(**peer, flow.channel).is_none());
+                    ranks.extend(sends.chain(receives));
+                }
             }
         }
         ranks.sort_unstable();
@@ -348,7 +354,7 @@ impl Core {
             Ok(()) => driving.current = Some(queued),
             Err(error) => {
                 let error = self.fail_operation(lane, driving, &queued.active, error);
-                (queued.complete)(Err(error));
+                queued.finish(Err(error));
             }
         }
     }

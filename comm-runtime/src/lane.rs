@@ -66,6 +66,18 @@ pub(crate) struct Queued {
     pub(crate) complete: Box<dyn FnOnce(Result<()>) + Send>,
 }
 
+impl Queued {
+    /// Ends the operation with `result`.
+    ///
+    /// The state machine goes first: what it offered to peers must be its owner's again when the
+    /// owner hears of the end.
+    pub(crate) fn finish(self, result: Result<()>) {
+        let Self { active, complete } = self;
+        drop(active);
+        complete(result);
+    }
+}
+
 impl fmt::Debug for Queued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queued")
@@ -156,7 +168,8 @@ impl Lane {
     pub(crate) fn try_acquire(&self) -> Option<Driving<'_>> {
         // Acquire: pairs with the Release in `release`.
         let before = self.role.fetch_or(DRIVEN, Ordering::Acquire);
-        (before & DRIVEN == 0).then_some(Driving { lane: self })
+        // Lazily: a guard that is made and dropped would take the role from its holder.
+        (before & DRIVEN == 0).then(|| Driving { lane: self })
     }
 
     /// Whether operations wait for a driver.
@@ -299,6 +312,9 @@ mod tests {
         let driving = lane.try_acquire_idle().unwrap();
         assert!(lane.try_acquire_idle().is_none());
         assert!(lane.try_acquire().is_none());
+        // An attempt that fails leaves the role with its holder.
+        assert!(lane.try_acquire().is_none());
+        assert!(lane.try_acquire_idle().is_none());
         drop(driving);
         assert!(lane.try_acquire().is_some());
     }

@@ -124,11 +124,18 @@ impl Settings {
             ToString::to_string,
         )?;
         reader.read(
-            "COMM_ONE_SHOT_BYTES",
-            &mut plan.one_shot_bytes,
-            bytes,
+            "COMM_TREE_RANKS",
+            &mut plan.tree_ranks,
+            number,
             ToString::to_string,
         )?;
+        for (name, value) in [
+            ("COMM_ONE_SHOT_BYTES", &mut plan.one_shot_bytes),
+            ("COMM_TREE_BYTES", &mut plan.tree_bytes),
+            ("COMM_TREE_CHUNK_BYTES", &mut plan.tree_chunk_bytes),
+        ] {
+            reader.read(name, value, bytes, ToString::to_string)?;
+        }
         reader.read("COMM_ALGO", &mut plan.algorithms, algorithms, |list| {
             list.iter()
                 .map(|algorithm| algorithm.as_str())
@@ -363,6 +370,7 @@ mod tests {
             ("COMM_STEP_BYTES", "many"),
             ("COMM_CHANNELS", "0"),
             ("COMM_ALGO", "spiral"),
+            ("COMM_TREE_RANKS", "all"),
             ("COMM_OPERATION_TIMEOUT_SECONDS", "-1"),
         ] {
             let error = with(&[(name, value)]).unwrap_err();

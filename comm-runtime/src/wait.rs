@@ -26,10 +26,11 @@ pub struct WaitPolicy {
 impl WaitPolicy {
     /// The policy for a host that runs `ranks` ranks on `cpus` CPUs.
     ///
-    /// A spin takes some 30 ns, a yield with nobody else to run some 300 ns, a wake-up from sleep
-    /// several microseconds: a rank that has a CPU for itself spins for about the price of a
-    /// wake-up and then yields for a few of them. A rank that shares its CPU yields at once, and
-    /// for longer, since each yield lets a peer run.
+    /// A spin takes some 50 ns, a yield with nobody else to run some 300 ns, a wake-up from sleep
+    /// several microseconds. Spinning pays for answers that come within a few microseconds, and
+    /// costs its whole length when the kernel has put both ranks on one CPU; so it is short, and
+    /// yields bridge the rest up to the price of a wake-up. A rank that shares its CPU yields at
+    /// once, and for longer, since each yield lets a peer run.
     #[must_use]
     pub const fn for_load(ranks: u32, cpus: u32) -> Self {
         if ranks > cpus {
@@ -39,17 +40,21 @@ impl WaitPolicy {
             }
         } else {
             Self {
-                spins: 2_000,
+                spins: 60,
                 yields: 100,
             }
         }
     }
 
     /// The policy for `own`, from the facts of all ranks.
+    ///
+    /// Ranks that are bound to one CPU each count as having a CPU of their own.
     #[must_use]
     pub fn from_facts(own: &PeerInfo, peers: &[PeerInfo]) -> Self {
-        let ranks = peers.iter().filter(|peer| peer.host == own.host).count();
-        Self::for_load(u32::try_from(ranks).unwrap_or(u32::MAX), own.cpus)
+        let local = || peers.iter().filter(|peer| peer.host == own.host);
+        let ranks = u32::try_from(local().count()).unwrap_or(u32::MAX);
+        let bound = local().all(|peer| peer.cpus == 1);
+        Self::for_load(ranks, if bound { ranks } else { own.cpus })
     }
 }
 

@@ -222,7 +222,7 @@ impl Core {
         };
         if let Err(error) = self.watch(lane, &mut driving, &mut queued.active, Instant::now()) {
             let error = self.fail_operation(lane, &mut driving, &queued.active, error);
-            (queued.complete)(Err(error));
+            queued.finish(Err(error));
             return false;
         }
         // An end that fails is found out by the next step, so the worker stays awake for it.

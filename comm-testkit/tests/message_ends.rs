@@ -121,9 +121,9 @@ impl MessageRecv for Receiver {
         match self.0.try_step()? {
             None => Ok(None),
             Some(Arrived::Slot(step)) => Ok(Some(step)),
-            Some(Arrived::Small { .. }) => Err(Error::new(
+            Some(Arrived::Small { .. } | Arrived::Offer(_)) => Err(Error::new(
                 ErrorKind::Protocol,
-                "a message connection has no small steps",
+                "a message connection has slot steps only",
             )),
         }
     }

@@ -18,11 +18,17 @@ thread_local! {
 }
 
 /// Makes tests of functions: each of them once for every transport that is compiled in.
+#[allow(unused_macros, reason = "not every test file needs it")]
 macro_rules! on_every_transport {
     ($($test:ident),* $(,)?) => {
         #[cfg(all(feature = "shm", target_os = "linux"))]
         mod over_shm {
             $(#[test] fn $test() { crate::support::over("shm", super::$test) })*
+        }
+
+        #[cfg(feature = "p2p")]
+        mod over_p2p {
+            $(#[test] fn $test() { crate::support::over("p2p", super::$test) })*
         }
 
         #[cfg(feature = "tcp")]
@@ -31,6 +37,7 @@ macro_rules! on_every_transport {
         }
     };
 }
+#[allow(unused_imports, reason = "not every test file needs it")]
 pub(crate) use on_every_transport;
 
 /// Runs a test whose communicators use this transport only.
@@ -87,7 +94,8 @@ pub(crate) fn on_every_rank<T: Send + 'static>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Starts `ranks` ranks with default settings and calls `body` on each.
+/// Starts `ranks` ranks over each transport that is compiled in, one after the other, and calls
+/// `body` on each; the results of all of them.
 #[allow(dead_code, reason = "not every test file needs it")]
 pub(crate) fn with_ranks<T: Send + 'static>(
     ranks: u32,

@@ -1,5 +1,7 @@
 //! Which jobs the options ask for.
 
+use std::time::Duration;
+
 use comm_api::LaunchEnvironment;
 use comm_bench::{Operation, Suite};
 use comm_core::{Error, ErrorKind, Result};
@@ -11,6 +13,13 @@ const RANKS: u32 = 2;
 /// The ranks of a second all-reduce when nothing at all is given: more than the smallest machine
 /// has CPUs, the case in which ranks have to share them.
 const MORE_RANKS: u32 = 4;
+
+/// What all measurements together take at most, unless the user gives a time for each. Large sizes
+/// take longer than their share, since some calls are always made; that is why this is one minute
+/// where two are promised.
+const TOTAL_TIME: Duration = Duration::from_secs(60);
+/// However many measurements there are: batches for a median and a 99th percentile.
+const LEAST_TIME: Duration = Duration::from_millis(20);
 
 /// Workers that are started together, and what they measure.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,23 +34,31 @@ pub(super) struct Job {
 ///
 /// [`ErrorKind::InvalidArgument`] when a job cannot measure what is asked for.
 pub(super) fn of(options: &Options) -> Result<Vec<Job>> {
-    if options.operations.is_empty() && options.ranks.is_empty() {
-        let everything = job(options, RANKS)?;
+    let mut jobs = if options.operations.is_empty() && options.ranks.is_empty() {
+        let ranks = MORE_RANKS;
         let suite = options.suite(vec![Operation::AllReduce]);
-        return Ok(vec![
-            everything,
-            Job {
-                ranks: MORE_RANKS,
-                suite,
-            },
-        ]);
-    }
-    let ranks = if options.ranks.is_empty() {
-        &[RANKS]
+        vec![job(options, RANKS)?, Job { ranks, suite }]
+    } else if options.ranks.is_empty() {
+        vec![job(options, RANKS)?]
     } else {
-        options.ranks.as_slice()
+        let jobs = options.ranks.iter().map(|&ranks| job(options, ranks));
+        jobs.collect::<Result<_>>()?
     };
-    ranks.iter().map(|&ranks| job(options, ranks)).collect()
+    if options.time.is_none() {
+        share_time(&mut jobs);
+    }
+    Ok(jobs)
+}
+
+/// Gives each measurement so little time that all of them together fit into [`TOTAL_TIME`].
+fn share_time(jobs: &mut [Job]) {
+    let measurements: usize = jobs.iter().map(|job| job.suite.measurement_count()).sum();
+    let share = TOTAL_TIME
+        .div_f64(measurements.max(1) as f64)
+        .max(LEAST_TIME);
+    for job in jobs {
+        job.suite.time = job.suite.time.min(share);
+    }
 }
 
 /// What the workers of a launched job measure.
@@ -55,7 +72,12 @@ pub(super) fn joined(options: &Options, launched: &LaunchEnvironment) -> Result<
     } else if options.pin.is_some() {
         "--pin"
     } else {
-        return job(options, launched.world_size);
+        let mut jobs = [job(options, launched.world_size)?];
+        if options.time.is_none() {
+            share_time(&mut jobs);
+        }
+        let [job] = jobs;
+        return Ok(job);
     };
     let message = format!(
         "this process was started as a rank by {}, which decides on ranks and CPUs; leave out \
@@ -134,6 +156,25 @@ mod tests {
     }
 
     #[test]
+    fn all_measurements_share_a_minute_unless_each_is_given_a_time() {
+        let times = |line| -> Vec<f64> {
+            let jobs = of(&parse(line).unwrap()).unwrap();
+            jobs.iter()
+                .map(|job| job.suite.time.as_secs_f64())
+                .collect()
+        };
+        let total: f64 = of(&parse("").unwrap())
+            .unwrap()
+            .iter()
+            .map(|job| job.suite.time.as_secs_f64() * job.suite.measurement_count() as f64)
+            .sum();
+        assert!((total - 60.0).abs() < 1.0, "{total}");
+        assert_eq!(times("--op pingpong"), [0.2]);
+        assert_eq!(times("--time 3"), [3.0, 3.0]);
+        assert_eq!(times("--factor 1000000000 -n 2"), [0.2]);
+    }
+
+    #[test]
     fn what_is_given_is_what_is_measured() {
         assert_eq!(jobs("--op pingpong"), [(2, vec![Operation::Pingpong])]);
         let all = Operation::ALL.to_vec();
@@ -142,7 +183,9 @@ mod tests {
 
     #[test]
     fn all_means_what_the_ranks_allow_but_a_named_operation_is_refused() {
-        let alone = vec![Operation::AllReduce, Operation::Broadcast, Operation::Init];
+        let needs_a_peer = [Operation::Pingpong, Operation::Bandwidth];
+        let mut alone = Operation::ALL.to_vec();
+        alone.retain(|operation| !needs_a_peer.contains(operation));
         assert_eq!(jobs("-n 1"), [(1, alone)]);
         let error = of(&parse("-n 1 --op pingpong").unwrap())
             .unwrap_err()

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! * **Alone** it starts its workers by the launcher (see [`launch`](crate::launch)), as many as
+//! * **Alone** it starts its workers by the launcher (see [`launch`]), as many as
 //!   `--ranks` says and one job after the other; nothing of them stays behind. The workers are this
 //!   program again, under a hidden command.
 //! * **Inside a launched job** (a launcher's variables are set: `commctl launch`, torchrun, ...) it
@@ -91,15 +91,18 @@ fn start(options: &Options, job: Job, is_first: bool) -> Result<u8> {
         rendezvous: None,
         grace: Duration::from_secs(2),
         pin: options.pin(workers, cpus),
-        // The running program, even if its file has been replaced meanwhile.
-        program: [
-            OsString::from("/proc/self/exe"),
-            WORKER_COMMAND.into(),
-            order.into(),
-        ]
-        .into(),
+        program: [own_program(), WORKER_COMMAND.into(), order.into()].into(),
     })?;
     Ok(exit_code(ended))
+}
+
+/// The running program: by its path, which is what `ps` then shows, unless the file was replaced or
+/// removed meanwhile.
+fn own_program() -> OsString {
+    match std::env::current_exe() {
+        Ok(path) if path.exists() => path.into(),
+        _ => "/proc/self/exe".into(),
+    }
 }
 
 fn order(options: &Options, job: Job, is_first: bool) -> Order {

@@ -18,7 +18,8 @@ const AUTO: &str = "auto";
 /// Lists are separated by commas. Sizes are bytes, with K, M or G for powers of 1024.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// What to measure: all_reduce, broadcast, pingpong, bandwidth, init, or all.
+    /// What to measure: all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all,
+    /// gather, scatter, pingpong, bandwidth, init, or all.
     #[arg(long = "op", value_name = "OPERATION,..", value_delimiter = ',')]
     pub operations: Vec<OperationChoice>,
 
@@ -84,9 +85,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// How long to measure each size in each place.
-    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
-    pub time: Duration,
+    /// How long to measure each size in each place. [default: 0.2, less if the whole would take
+    /// more than a minute]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub time: Option<Duration>,
 
     /// Bind each worker to one CPU (the default if there are as many), or to the CPUs of one NUMA
     /// node, in turn.
@@ -177,7 +179,7 @@ impl Options {
                 _ => Places::Both,
             },
             check: !self.no_check,
-            time: self.time,
+            time: self.time.unwrap_or_else(|| Suite::default().time),
         }
     }
 }
@@ -287,7 +289,8 @@ pub(super) mod tests {
         for (line, wanted) in [
             (
                 "--op allreduce",
-                "all_reduce, broadcast, pingpong, bandwidth, init or all",
+                "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, \
+                 scatter, pingpong, bandwidth, init or all",
             ),
             ("--ranks 0", "0 is not in"),
             ("--ranks two", "invalid"),

@@ -8,7 +8,7 @@ use comm_bench::{Printer, Suite};
 use comm_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// The hidden subcommand under which `commctl` is a worker; its argument is an [`Order`] in JSON.
+/// The hidden subcommand under which `commctl` is a worker; its argument is the order in JSON.
 pub const WORKER_COMMAND: &str = "bench-worker";
 
 /// What a worker is told by the process that starts it.

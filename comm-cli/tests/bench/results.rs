@@ -106,10 +106,18 @@ fn an_empty_message_is_a_size_too() {
     let (ended, rows) =
         bench_with_rows("--op all --ranks 2 --min-bytes 0 --max-bytes 0 --time 0.001");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(
-        rows.iter().filter(|row| row.bytes == 0).count(),
-        2 + 2 + 1 + 1
-    );
+    for operation in Operation::ALL {
+        let empty = rows
+            .iter()
+            .filter(|row| row.op == operation && row.bytes == 0)
+            .count();
+        let wanted = match operation {
+            Operation::Init => 0,
+            operation if operation.is_collective() => 2,
+            _ => 1,
+        };
+        assert_eq!(empty, wanted, "{operation}");
+    }
 }
 
 #[test]

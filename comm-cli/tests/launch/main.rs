@@ -5,6 +5,7 @@
 mod job;
 
 mod environment;
+mod examples;
 mod failure;
 mod leftovers;
 mod output;

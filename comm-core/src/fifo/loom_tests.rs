@@ -16,7 +16,7 @@ use crate::doorbell::{Doorbell, Doorbells, RingTarget};
 use crate::sync::Arc;
 use crate::{Armed, Result, StepHeader};
 
-fn model(body: impl Fn() + Sync + Send + 'static) {
+pub(super) fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
     builder.check(body);
@@ -25,6 +25,12 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
 fn pair(bells: &Arc<Doorbells>) -> (FifoSender, FifoReceiver) {
     let bells = RingTarget::Local(Arc::clone(bells));
     FifoMemory::heap(FifoLayout::new(64).unwrap()).into_ends(bells.clone(), bells)
+}
+
+/// A pair whose sender may offer memory.
+pub(super) fn pair_with_offers(bells: &Arc<Doorbells>) -> (FifoSender, FifoReceiver) {
+    let bells = RingTarget::Local(Arc::clone(bells));
+    FifoMemory::heap_with_offers(FifoLayout::new(64).unwrap()).into_ends(bells.clone(), bells)
 }
 
 /// Steps of the two kinds, told apart by their parity.
@@ -65,6 +71,7 @@ fn try_receive(receiver: &mut FifoReceiver) -> Result<Option<u64>> {
             // SAFETY: loom checks that nobody writes the payload at the same time.
             assert_eq!(cell.with(|payload| unsafe { *payload }), step);
         }
+        Arrived::Offer(header) => panic!("nobody offered {header:?}"),
     }
     receiver.consume();
     Ok(Some(step))

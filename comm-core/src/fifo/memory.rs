@@ -5,6 +5,8 @@ use std::fmt;
 use std::mem::size_of;
 use std::ptr::NonNull;
 
+#[cfg(doc)]
+use super::Offers;
 use super::{FifoReceiver, FifoSender, LINE_WORDS, SLOT_SKEW_BYTES, SLOTS};
 use crate::doorbell::RingTarget;
 use crate::sync::Arc;
@@ -55,6 +57,8 @@ pub(super) struct FifoControl {
     /// Not 0 once the receiver is gone.
     pub(super) receiver_closed: Alone<AtomicU32>,
     pub(super) lines: [Line; SLOTS],
+    /// Who may use the memory that the step of this place offers; see [`super::offer`].
+    pub(super) claims: [Alone<AtomicU64>; SLOTS],
     /// Stand for the slots in the models, so that loom sees who owns a payload.
     #[cfg(comm_loom)]
     pub(super) payloads: [loom::cell::UnsafeCell<u64>; SLOTS],
@@ -80,6 +84,7 @@ impl FifoControl {
                 words: std::array::from_fn(|_| AtomicU64::new(0)),
                 stamp: AtomicU64::new(0),
             }),
+            claims: std::array::from_fn(|_| Alone(AtomicU64::new(0))),
             #[cfg(comm_loom)]
             payloads: std::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
         }
@@ -144,6 +149,8 @@ pub struct FifoMemory {
     control: NonNull<FifoControl>,
     slots: NonNull<u8>,
     layout: FifoLayout,
+    /// Whether both ends are of this process and may offer each other memory.
+    offers: bool,
     /// Keeps the memory alive.
     owner: Arc<dyn Any + Send + Sync>,
 }
@@ -186,10 +193,23 @@ impl FifoMemory {
             control,
             slots,
             layout,
+            offers: false,
             owner: Arc::new(Heap {
                 control,
                 _slots: bytes,
             }),
+        }
+    }
+
+    /// A FIFO on this process's heap whose sender may also [offer](Offers) its own memory.
+    ///
+    /// For transports whose ends both belong to the runtime: whoever reads the receiving end must
+    /// know what to do with an [`Arrived::Offer`](super::Arrived).
+    #[must_use]
+    pub fn heap_with_offers(layout: FifoLayout) -> Self {
+        Self {
+            offers: true,
+            ..Self::heap(layout)
         }
     }
 
@@ -229,6 +249,7 @@ impl FifoMemory {
             control: base.cast(),
             slots,
             layout,
+            offers: false,
             owner,
         })
     }
@@ -251,14 +272,25 @@ impl FifoMemory {
     /// `sender` and `receiver` are the doorbells of the writing and of the reading thread.
     #[must_use]
     pub fn into_ends(self, sender: RingTarget, receiver: RingTarget) -> (FifoSender, FifoReceiver) {
-        let other = Self {
-            owner: Arc::clone(&self.owner),
-            ..self
-        };
         (
-            FifoSender::new(other, receiver),
+            FifoSender::new(self.another(), receiver),
             FifoReceiver::new(self, sender),
         )
+    }
+
+    /// Another handle of the same memory.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            owner: Arc::clone(&self.owner),
+            ..*self
+        }
+    }
+
+    /// Whether both ends are of this process and may offer each other memory.
+    #[must_use]
+    #[inline]
+    pub const fn allows_offers(&self) -> bool {
+        self.offers
     }
 
     /// The sizes with which the memory is divided.
@@ -279,6 +311,11 @@ impl FifoMemory {
     #[inline]
     pub(super) fn line(&self, step: u64) -> &Line {
         &self.control().lines[(step % SLOTS as u64) as usize]
+    }
+
+    #[inline]
+    pub(super) fn claim(&self, step: u64) -> &AtomicU64 {
+        &self.control().claims[(step % SLOTS as u64) as usize].0
     }
 
     #[inline]

@@ -22,7 +22,7 @@
 //!
 //! # Layout
 //!
-//! One page of control words (credit, waiters and 8 lines) followed by 8 slots of `step_bytes`.
+//! One page of control words (credit, waiters, claims and 8 lines) followed by 8 slots of `step_bytes`.
 //! Slots are spread by [`SLOT_SKEW_BYTES`] so that equal offsets of user buffers and slots do not
 //! share cache sets. The layout is the same on the heap, in a sealed memory file and under loom;
 //! the algorithm ([`FifoSender`], [`FifoReceiver`]) does not know which it runs on.
@@ -30,9 +30,13 @@
 //! # Contract
 //!
 //! * Steps are numbered from 1 and never reused; step `s` uses line and slot `s % 8`.
-//! * A step is either **small** (at most [`SMALL_BYTES`] bytes, which travel in the line itself)
-//!   or a **slot** step (its line holds length and signature, its slot the payload). Either may
-//!   be empty. The receiver learns which from the line, so both kinds mix freely and in order.
+//! * A step is either **small** (at most [`SMALL_BYTES`] bytes, which travel in the line itself),
+//!   a **slot** step (its line holds length and signature, its slot the payload), or an **offer**
+//!   of the sender's own memory (see [`Offers`]). Each may be empty. The receiver learns which from
+//!   the line, so all kinds mix freely and in order.
+//! * Offers exist only on a FIFO that was made by [`FifoMemory::heap_with_offers`]: addresses mean
+//!   something to threads of one process only. Elsewhere an offer is a protocol violation, and its
+//!   addresses are never looked at.
 //! * The sender may be at most [`SLOTS`] steps ahead of the credit (`head`) that the receiver gave
 //!   back; otherwise it gets "not now". Memory is bounded by the layout.
 //! * One sender and one receiver, each used by one thread at a time. No call blocks, allocates
@@ -50,6 +54,7 @@
 //! |---|---|---|---|---|
 //! | sender | `line.stamp` Release | receiver | `line.stamp` Acquire | line words and slot contents of the step |
 //! | receiver | `head` Release | sender | `head` Acquire | the receiver's reads of the slot before its reuse |
+//! | receiver | `claim` leaves CLAIMED, Release | sender | `claim` Acquire | the receiver's accesses to offered memory before the sender takes it back |
 //! | receiver | `receiver_waiter.swap(number)` AcqRel | sender | `receiver_waiter.swap(0)` AcqRel | see below |
 //! | sender | `sender_waiter.swap(number)` AcqRel | receiver | `sender_waiter.swap(0)` AcqRel | see below |
 //!
@@ -62,9 +67,12 @@
 //! break the release sequence, and with it the argument.
 
 mod memory;
+mod offer;
 mod receiver;
 mod sender;
 
+#[cfg(all(test, comm_loom))]
+mod loom_offers;
 #[cfg(all(test, comm_loom))]
 mod loom_tests;
 #[cfg(all(test, not(comm_loom)))]
@@ -73,6 +81,7 @@ mod tests;
 use std::mem::size_of;
 
 pub use memory::{CONTROL_BYTES, FifoLayout, FifoMemory, MAX_STEP_BYTES};
+pub use offer::{Claim, Offer, Offers};
 pub use receiver::{Arrived, FifoReceiver};
 pub use sender::FifoSender;
 
@@ -88,11 +97,17 @@ pub const SMALL_BYTES: usize = LINE_WORDS * size_of::<u64>();
 /// the same cache sets and store-to-load forwarding is not confused by equal page offsets.
 pub const SLOT_SKEW_BYTES: usize = 320;
 
-/// Data words of a line. Under loom 4, which is what a descriptor needs.
-const LINE_WORDS: usize = if cfg!(comm_loom) { 4 } else { 7 };
+/// Data words of a line. Under loom 6, which is what the descriptor of an offer needs.
+const LINE_WORDS: usize = if cfg!(comm_loom) { 6 } else { 7 };
 
 /// Words of a descriptor: length and packed signature of a slot step.
 const DESCRIPTOR_WORDS: usize = 4;
+
+/// Words of an offer behind its descriptor: source and target.
+const OFFER_WORDS: usize = 2;
+
+/// Bit of a descriptor's length that makes the step an offer.
+const OFFER_FLAG: u64 = 1 << 63;
 
 /// Stamp bit of steps whose payload is in the slot.
 const SLOT_FLAG: u64 = 1 << 63;

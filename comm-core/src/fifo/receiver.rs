@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    DESCRIPTOR_WORDS, FifoMemory, SLOT_FLAG, SLOTS, SMALL_BYTES, protocol_violation, stamp_hash,
-    stamp_is_of,
+    Claim, DESCRIPTOR_WORDS, FifoMemory, OFFER_FLAG, SLOT_FLAG, SLOTS, SMALL_BYTES, offer,
+    protocol_violation, stamp_hash, stamp_is_of,
 };
 use crate::doorbell::{Doorbell, RingTarget};
 use crate::sync::atomic::Ordering;
@@ -30,6 +30,8 @@ pub enum Arrived {
     },
     /// The payload is in a slot.
     Slot(StepRead),
+    /// The sender offers its own memory: use it under a [`FifoReceiver::claim`].
+    Offer(StepHeader),
 }
 
 impl Arrived {
@@ -40,6 +42,7 @@ impl Arrived {
         match self {
             Self::Small { signature_hash } => *signature_hash,
             Self::Slot(step) => step.header.signature_hash,
+            Self::Offer(header) => header.signature_hash,
         }
     }
 }
@@ -69,7 +72,8 @@ impl FifoReceiver {
 
     /// The next step, or `None` if it has not arrived.
     ///
-    /// Calling it again before [`FifoReceiver::consume`] yields the same step.
+    /// Calling it again before [`FifoReceiver::consume`] yields the same step, except for an offer
+    /// that the sender has revoked meanwhile: from then on it counts as not arrived, for good.
     ///
     /// # Errors
     ///
@@ -111,9 +115,31 @@ impl FifoReceiver {
         Ok(())
     }
 
+    /// Whether the sender may offer its memory over this FIFO.
+    #[must_use]
+    pub const fn carries_offers(&self) -> bool {
+        self.memory.allows_offers()
+    }
+
+    /// Makes the memory that the next step offers the caller's for the life of the claim.
+    ///
+    /// `None` if the next step is no offer that has arrived, was revoked, or is claimed already.
+    #[must_use]
+    pub fn claim(&self) -> Option<Claim<'_>> {
+        let line = self.memory.line(self.next);
+        // Acquire: pairs with the sender's Release store of the stamp.
+        let stamp = line.stamp.load(Ordering::Acquire);
+        // Relaxed: ordered by the load of the stamp.
+        let is_offer = || line.words[0].load(Ordering::Relaxed) & OFFER_FLAG != 0;
+        let arrived = stamp_is_of(stamp, self.next) && stamp & SLOT_FLAG != 0 && is_offer();
+        (arrived && self.memory.allows_offers())
+            .then(|| Claim::take(&self.memory, self.next))
+            .flatten()
+    }
+
     /// Gives the step that [`FifoReceiver::try_step`] found back to the sender.
     ///
-    /// Nothing may read the step's slot afterwards. To consume a step that has not arrived is a
+    /// Nothing may read the step's slot, or use what it offered, afterwards. To consume a step that has not arrived is a
     /// bug of the caller, which the sender reports as [`ErrorKind::Protocol`].
     #[inline]
     pub fn consume(&mut self) {
@@ -172,18 +198,31 @@ impl FifoReceiver {
         // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
         let [bytes, signature @ ..]: [u64; DESCRIPTOR_WORDS] =
             std::array::from_fn(|index| words[index].load(Ordering::Relaxed));
-        if bytes > self.step_bytes() as u64 {
+        let is_offer = bytes & OFFER_FLAG != 0 && self.memory.allows_offers();
+        if bytes > self.step_bytes() as u64 && !is_offer {
             return Err(protocol_violation("length of a step"));
         }
         let header = StepHeader {
-            bytes: bytes as usize,
+            bytes: (bytes & !OFFER_FLAG) as usize,
             signature_hash,
             signature,
         };
+        if is_offer {
+            return self.arrived_offer(header);
+        }
         Ok(Some(Arrived::Slot(StepRead {
             data: self.memory.slot(self.next),
             header,
         })))
+    }
+
+    fn arrived_offer(&self, header: StepHeader) -> Result<Option<Arrived>> {
+        // Acquire: what a sender did before it revoked an offer comes before what follows here.
+        let claim = self.memory.claim(self.next).load(Ordering::Acquire);
+        if claim == offer::revoked(self.next) {
+            return self.nothing_yet();
+        }
+        Ok(Some(Arrived::Offer(header)))
     }
 
     #[inline]
@@ -193,6 +232,11 @@ impl FifoReceiver {
         if !stamp_is_of(stamp, previous) {
             return Err(protocol_violation("number of a step"));
         }
+        self.nothing_yet()
+    }
+
+    #[inline]
+    fn nothing_yet(&self) -> Result<Option<Arrived>> {
         // Acquire: pairs with the Release store in `FifoSender`'s drop.
         if self
             .memory
@@ -213,7 +257,9 @@ impl FifoReceiver {
     fn last_look(&self) -> Result<Option<Arrived>> {
         // Acquire: as in `try_step`.
         let stamp = self.memory.line(self.next).stamp.load(Ordering::Acquire);
-        if stamp_is_of(stamp, self.next) {
+        // Acquire: as in `arrived_offer`.
+        let claim = self.memory.claim(self.next).load(Ordering::Acquire);
+        if stamp_is_of(stamp, self.next) && claim != offer::revoked(self.next) {
             return self.arrived(stamp);
         }
         Err(Error::new(

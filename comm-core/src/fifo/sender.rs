@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{FifoMemory, SLOT_FLAG, SLOTS, SMALL_BYTES, protocol_violation, stamp};
+use super::{
+    FifoMemory, OFFER_FLAG, Offer, Offers, SLOT_FLAG, SLOTS, SMALL_BYTES, offer,
+    protocol_violation, stamp,
+};
 use crate::doorbell::{Doorbell, RingTarget};
 use crate::sync::atomic::Ordering;
 use crate::{Armed, Error, ErrorKind, Result, SlotWrite, StepHeader};
@@ -112,18 +115,119 @@ impl FifoSender {
         if !self.has_credit()? {
             return Err(not_handed_out());
         }
-        let line = self.memory.line(self.next);
         let [first, second, third] = header.signature;
-        for (word, value) in line
-            .words
-            .iter()
-            .zip([header.bytes as u64, first, second, third])
-        {
-            // Relaxed: published by the Release store of the stamp.
-            word.store(value, Ordering::Relaxed);
-        }
-        self.publish_stamp(stamp(self.next, header.signature_hash, SLOT_FLAG));
+        self.publish_words(
+            [header.bytes as u64, first, second, third],
+            header.signature_hash,
+        );
         Ok(())
+    }
+
+    /// Whether this end may offer memory over the FIFO.
+    #[must_use]
+    pub const fn carries_offers(&self) -> bool {
+        self.memory.allows_offers()
+    }
+
+    /// What keeps track of the offers of one operation, or `None` if the edge carries none.
+    #[must_use]
+    pub fn offers(&self) -> Option<Offers> {
+        self.memory
+            .allows_offers()
+            .then(|| Offers::new(self.memory.another(), self.next))
+    }
+
+    /// Publishes an offer of `header.bytes` bytes of this process's memory as the next step;
+    /// `false` if there is no credit now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if `offers` is of another FIFO; as for
+    /// [`FifoSender::try_send_small`] otherwise.
+    ///
+    /// # Safety
+    ///
+    /// Until the step is [consumed](FifoSender::is_acknowledged) or `offers` was
+    /// [revoked](Offers::revoke) or dropped, `offer.source` must be valid for reading and
+    /// `offer.target`, unless null, for writing `header.bytes` bytes by another thread, at the
+    /// places that the two ends agreed on.
+    pub unsafe fn try_offer(
+        &mut self,
+        offers: &mut Offers,
+        offer: Offer,
+        header: StepHeader,
+    ) -> Result<bool> {
+        if !offers.are_of(&self.memory) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "memory was offered over another edge than the one that keeps track of it",
+            ));
+        }
+        if !self.has_credit()? {
+            return Ok(false);
+        }
+        // Relaxed: published by the Release store of the stamp.
+        self.memory
+            .claim(self.next)
+            .store(offer::offered(self.next), Ordering::Relaxed);
+        offers.extend_to(self.next);
+        let [first, second, third] = header.signature;
+        let [source, target] = offer.to_words();
+        self.publish_words(
+            [
+                header.bytes as u64 | OFFER_FLAG,
+                first,
+                second,
+                third,
+                source,
+                target,
+            ],
+            header.signature_hash,
+        );
+        Ok(true)
+    }
+
+    /// Whether the receiver has consumed every step published so far.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::PeerDied`] if it has not and is gone, [`ErrorKind::Protocol`] if the shared
+    /// words make no sense.
+    pub fn is_acknowledged(&mut self) -> Result<bool> {
+        // The credit of a receiver that is gone is final: looked at after that, it is the last.
+        // Acquire: pairs with the Release store in `FifoReceiver`'s drop.
+        let closed = self
+            .memory
+            .control()
+            .receiver_closed
+            .0
+            .load(Ordering::Acquire)
+            != 0;
+        self.load_credit()?;
+        if self.credit == self.published() {
+            return Ok(true);
+        }
+        if closed {
+            return Err(receiver_closed());
+        }
+        Ok(false)
+    }
+
+    /// Asks for `doorbell` to be rung when the receiver consumes a step or goes away; ready once
+    /// [all are consumed](FifoSender::is_acknowledged).
+    ///
+    /// As for [`FifoSender::arm`]; the two exclude each other, since an end has one waiter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FifoSender::is_acknowledged`].
+    pub fn arm_acknowledged(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        self.swap_waiter(doorbell);
+        Ok(if self.is_acknowledged()? {
+            Armed::Ready
+        } else {
+            Armed::WillRing
+        })
     }
 
     /// Asks for `doorbell` to be rung when credit comes back or the receiver goes away.
@@ -135,12 +239,7 @@ impl FifoSender {
     ///
     /// As for [`FifoSender::try_send_small`].
     pub fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        // AcqRel: pairs with the swap in `FifoReceiver::wake_sender`.
-        self.memory
-            .control()
-            .sender_waiter
-            .0
-            .swap(doorbell.number(), Ordering::AcqRel);
+        self.swap_waiter(doorbell);
         Ok(if self.has_credit()? {
             Armed::Ready
         } else {
@@ -148,7 +247,16 @@ impl FifoSender {
         })
     }
 
-    /// Takes back what [`FifoSender::arm`] asked for.
+    fn swap_waiter(&self, doorbell: &Doorbell) {
+        // AcqRel: pairs with the swap in `FifoReceiver::wake_sender`.
+        self.memory
+            .control()
+            .sender_waiter
+            .0
+            .swap(doorbell.number(), Ordering::AcqRel);
+    }
+
+    /// Takes back what [`FifoSender::arm`] or [`FifoSender::arm_acknowledged`] asked for.
     ///
     /// A ring that is already on its way may still come.
     pub fn disarm(&mut self) {
@@ -159,6 +267,17 @@ impl FifoSender {
             .sender_waiter
             .0
             .swap(0, Ordering::Relaxed);
+    }
+
+    /// Publishes the next step with a descriptor.
+    #[inline]
+    fn publish_words<const N: usize>(&mut self, values: [u64; N], signature_hash: u32) {
+        let line = self.memory.line(self.next);
+        for (word, value) in line.words.iter().zip(values) {
+            // Relaxed: published by the Release store of the stamp.
+            word.store(value, Ordering::Relaxed);
+        }
+        self.publish_stamp(stamp(self.next, signature_hash, SLOT_FLAG));
     }
 
     #[inline]
@@ -194,21 +313,27 @@ impl FifoSender {
 
     #[inline]
     fn refresh_credit(&mut self) -> Result<bool> {
-        let control = self.memory.control();
-        // Acquire: pairs with the receiver's Release store of `head`.
-        let head = control.head.0.load(Ordering::Acquire);
-        if head < self.credit || head >= self.next {
-            return Err(protocol_violation("credit"));
-        }
-        self.credit = head;
+        self.load_credit()?;
         if self.next - self.credit <= SLOTS as u64 {
             return Ok(true);
         }
+        let control = self.memory.control();
         // Acquire: pairs with the Release store in `FifoReceiver`'s drop.
         if control.receiver_closed.0.load(Ordering::Acquire) != 0 {
             return Err(receiver_closed());
         }
         Ok(false)
+    }
+
+    #[inline]
+    fn load_credit(&mut self) -> Result<()> {
+        // Acquire: pairs with the receiver's Release store of `head`.
+        let head = self.memory.control().head.0.load(Ordering::Acquire);
+        if head < self.credit || head >= self.next {
+            return Err(protocol_violation("credit"));
+        }
+        self.credit = head;
+        Ok(())
     }
 }
 

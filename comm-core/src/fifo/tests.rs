@@ -1,5 +1,6 @@
 //! Clauses of the FIFO's contract, checked on the heap by one thread.
 
+mod offers;
 #[cfg(target_os = "linux")]
 mod shared;
 mod threads;
@@ -98,6 +99,7 @@ fn try_receive(receiver: &mut FifoReceiver, small_bytes: usize) -> Result<Option
             );
             payload(read)
         }
+        Arrived::Offer(header) => panic!("nobody offered {header:?}"),
     };
     receiver.consume();
     Ok(Some((arrived.signature_hash(), data)))

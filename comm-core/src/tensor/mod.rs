@@ -31,8 +31,8 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
-mod bytes;
 mod dims;
+mod elements;
 mod layout;
 mod shared;
 mod storage;
@@ -40,7 +40,7 @@ mod storage;
 mod tests;
 mod unique;
 
-pub use bytes::{element_bytes, element_bytes_mut};
+pub use elements::{element_bytes, element_bytes_mut};
 pub use layout::TensorLayout;
 pub use shared::Tensor;
 pub use storage::Storage;

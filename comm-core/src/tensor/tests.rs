@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use ::bytes::Bytes;
 use half::bf16;
 use proptest::prelude::*;
 

@@ -117,6 +117,65 @@ impl System {
             .map(|link| (*link, self.link(*link)))
     }
 
+    /// What hangs directly below a CPU or switch in the tree of PCI links, process slots included,
+    /// in file order.
+    #[must_use]
+    pub fn below(&self, id: NodeId) -> Vec<NodeId> {
+        let mut found: Vec<NodeId> = self
+            .links_of(id)
+            .filter(|(_, link)| {
+                let kind = self.node(link.to).kind();
+                let slot = link.kind == LinkKind::Local && kind == NodeKind::Device;
+                let inside = matches!(kind, NodeKind::Pci | NodeKind::Device | NodeKind::Nic);
+                // Whatever hangs on a node was added after it.
+                (link.kind == LinkKind::Pci || slot) && inside && link.to > id
+            })
+            .map(|(_, link)| link.to)
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The link by which a device, card or switch hangs on what is above it; `None` for others.
+    #[must_use]
+    pub fn up_link(&self, id: NodeId) -> Option<&Link> {
+        if !matches!(
+            self.node(id).kind(),
+            NodeKind::Pci | NodeKind::Device | NodeKind::Nic
+        ) {
+            return None;
+        }
+        let up = |link: &Link| {
+            let above = matches!(self.node(link.to).kind(), NodeKind::Pci | NodeKind::Cpu);
+            above && link.to < id && matches!(link.kind, LinkKind::Pci | LinkKind::Local)
+        };
+        self.links_of(id)
+            .map(|(_, link)| link)
+            .find(|link| up(link))
+    }
+
+    /// The ports of a network card, in file order.
+    #[must_use]
+    pub fn ports_of(&self, nic: NodeId) -> Vec<NodeId> {
+        let nets = self.links_of(nic).map(|(_, link)| link.to);
+        let mut nets: Vec<NodeId> = nets
+            .filter(|to| self.node(*to).kind() == NodeKind::Net)
+            .collect();
+        nets.sort_unstable();
+        nets
+    }
+
+    /// The endpoints on a device, in file order.
+    #[must_use]
+    pub fn endpoints_of(&self, device: NodeId) -> Vec<NodeId> {
+        let links = self.links_of(device).map(|(_, link)| link.to);
+        let mut endpoints: Vec<NodeId> = links
+            .filter(|to| self.node(*to).kind() == NodeKind::Endpoint)
+            .collect();
+        endpoints.sort_unstable();
+        endpoints
+    }
+
     /// The endpoint with a position among the endpoints.
     #[must_use]
     pub fn endpoint(&self, index: usize) -> Option<&Endpoint> {

@@ -9,10 +9,12 @@
 //!   tables, or they choose different algorithms.
 //! * What a machine cannot run has no entry.
 
+mod choice;
 mod constants;
 mod model;
 mod names;
 
+pub use choice::Choice;
 pub use constants::{CostTable, HopLatency, ProtocolLatency};
 pub use model::{Cost, CostModel, Prediction};
 pub use names::{Algorithm, Collective, Protocol};

@@ -44,11 +44,11 @@ pub struct Prediction {
 #[derive(Clone, Debug)]
 pub struct CostModel {
     table: CostTable,
-    ranks: f64,
+    pub(super) ranks: f64,
     nodes: usize,
     channels: usize,
-    final_channels: usize,
-    ring: CommonGraph,
+    pub(super) final_channels: usize,
+    pub(super) ring: CommonGraph,
     tree: CommonGraph,
     nvls: Option<CommonGraph>,
     uniform: bool,

@@ -76,6 +76,12 @@ fn the_report_has_the_fields_of_the_expected_files() {
             let theirs = tuning["lat_bw"].as_object().unwrap();
             let ours = report["tuning"][collective]["lat_bw"].as_object().unwrap();
             assert!(ours.keys().eq(theirs.keys()), "{} {collective}", case.name);
+            let sizes = |choices: &serde_json::Value| -> Vec<u64> {
+                let choices = choices.as_array().unwrap().iter();
+                choices.map(|choice| choice[0].as_u64().unwrap()).collect()
+            };
+            let ours = &report["tuning"][collective]["choice"];
+            assert_eq!(sizes(ours), sizes(&tuning["choice"]), "{}", case.name);
         }
     }
 }

@@ -1,15 +1,14 @@
-//! Collectives of a communicator, blocking and asynchronous.
+//! Blocking collectives on one buffer that all ranks have alike: all-reduce, broadcast, barrier.
+//!
+//! Those that deal in blocks, or end at a root, are in [`blocks`](super::blocks), asynchronous forms
+//! in [`tensors`](super::tensors).
 
 use std::sync::Arc;
 
-use comm_core::{
-    DType, Element, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, Tensor, TensorMut,
-    Work, WorkBuilder,
-};
+use comm_core::{Element, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
 use super::Communicator;
-use crate::call::{Active, Call};
-use crate::drive::LaneDriver;
+use crate::call::Call;
 use crate::lane::LaneKey;
 use crate::operation::Buffers;
 use crate::plan::{Plan, Request};
@@ -122,50 +121,6 @@ impl Communicator {
         )
     }
 
-    /// Reduces all ranks' tensors; the handle yields the tensor with the result.
-    ///
-    /// Returns at once. The operation runs after all collectives submitted before it, also if the
-    /// handle is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidArgument`] if the tensor is not contiguous host memory,
-    /// [`ErrorKind::Poisoned`] if the communicator has failed; what goes wrong later is the
-    /// handle's result.
-    pub fn all_reduce_async(&self, tensor: TensorMut, op: ReduceOp) -> Result<Work<TensorMut>> {
-        self.tensor_collective(OperationKind::AllReduce, Some(op), 0, tensor)
-    }
-
-    /// Gives every rank the contents of the root's tensor; the handle yields the tensor.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Communicator::all_reduce_async`]; [`ErrorKind::InvalidArgument`] if there is no
-    /// such root.
-    pub fn broadcast_async(&self, tensor: TensorMut, root: Rank) -> Result<Work<TensorMut>> {
-        self.tensor_collective(OperationKind::Broadcast, None, root, tensor)
-    }
-
-    /// A handle that is done when every rank has come to this barrier.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Poisoned`] if the communicator has failed.
-    pub fn barrier_async(&self) -> Result<Work<()>> {
-        let dangling = std::ptr::NonNull::<u8>::dangling().as_ptr();
-        let buffers = Buffers {
-            input: dangling.cast_const(),
-            output: dangling,
-        };
-        let plan = self.core.planner.plan(&BARRIER)?;
-        self.submit_work(
-            LaneKey::Collective,
-            Call::Collective { plan, buffers },
-            (),
-            |()| (),
-        )
-    }
-
     /// How a call with these properties is carried out.
     ///
     /// # Errors
@@ -194,74 +149,16 @@ impl Communicator {
         }
     }
 
+    /// Carries a call out on the calling thread.
     #[inline]
-    fn collective(&self, request: &Request, buffers: Buffers) -> Result<()> {
+    pub(super) fn collective(&self, request: &Request, buffers: Buffers) -> Result<()> {
         let plan = self.core.planner.plan(request)?;
         self.core
             .run_blocking(LaneKey::Collective, Call::Collective { plan, buffers })
     }
-
-    fn tensor_collective(
-        &self,
-        kind: OperationKind,
-        op: Option<ReduceOp>,
-        root: Rank,
-        mut tensor: TensorMut,
-    ) -> Result<Work<TensorMut>> {
-        check_tensor(
-            kind.as_str(),
-            tensor.is_contiguous(),
-            tensor.memory_kind().is_host(),
-        )?;
-        let request = Request {
-            kind,
-            dtype: Some(tensor.dtype()),
-            op,
-            root,
-            count: tensor.element_count(),
-            in_place: true,
-        };
-        let output = tensor.as_mut_ptr();
-        let buffers = Buffers {
-            input: output.cast_const(),
-            output,
-        };
-        let plan = self.core.planner.plan(&request)?;
-        self.submit_work(
-            LaneKey::Collective,
-            Call::Collective { plan, buffers },
-            tensor,
-            |tensor| tensor,
-        )
-    }
-
-    /// Queues a call. `owned` holds the memory of the call's buffers until the operation is
-    /// complete; `finish` turns it into what the handle yields.
-    pub(super) fn submit_work<O: Send + 'static, T: Send + 'static>(
-        &self,
-        key: LaneKey,
-        call: Call,
-        owned: O,
-        finish: impl FnOnce(O) -> T + Send + 'static,
-    ) -> Result<Work<T>> {
-        let lane = self
-            .core
-            .lane(key)
-            .ok_or_else(|| super::no_such_rank(key, self.core.world_size()))?;
-        let driver = Arc::new(LaneDriver {
-            core: Arc::clone(&self.core),
-            key,
-        });
-        let (work, completer) = WorkBuilder::new().driver(driver).channel();
-        let active = Active::new(call, self.core.operation_timeout);
-        self.core.submit(lane, active, move |result| {
-            completer.complete(result.map(|()| finish(owned)));
-        })?;
-        Ok(work)
-    }
 }
 
-const BARRIER: Request = Request {
+pub(super) const BARRIER: Request = Request {
     kind: OperationKind::Barrier,
     dtype: None,
     op: None,
@@ -281,19 +178,4 @@ fn equally_long(operation: &'static str, input: usize, output: usize) -> Result<
     .with("operation", operation)
     .with("input", input)
     .with("output", output))
-}
-
-/// Whether a tensor's memory can be handed to an operation.
-pub(super) fn check_tensor(operation: &'static str, contiguous: bool, host: bool) -> Result<()> {
-    let message = match (host, contiguous) {
-        (true, true) => return Ok(()),
-        (false, _) => "the tensor lies in device memory, which needs a device transport",
-        (true, false) => "the tensor must be contiguous; pack() makes a contiguous copy",
-    };
-    Err(Error::new(ErrorKind::InvalidArgument, message).with("operation", operation))
-}
-
-/// The pointer and properties of a tensor that is only read.
-pub(super) fn readable(tensor: &Tensor) -> (DType, usize, *const u8) {
-    (tensor.dtype(), tensor.element_count(), tensor.as_ptr())
 }

@@ -15,6 +15,7 @@ use super::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
 use crate::abort::AbortState;
 use crate::control::rendezvous::RendezvousAddress;
 use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Launcher, Process};
+use crate::edge::candidates::all_share_memory;
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
@@ -282,6 +283,8 @@ impl CommunicatorBuilder {
             .get(rank as usize)
             .ok_or_else(|| Error::new(ErrorKind::Internal, "the facts of this rank are missing"))?;
         let policy = WaitPolicy::from_facts(own, &peers);
+        let step_bytes = self.settings.plan.step_bytes;
+        let shares_memory = all_share_memory(&transports, &peers, step_bytes);
         let doorbells = Arc::clone(process.doorbells());
         let lanes = || {
             (0..world_size)
@@ -292,7 +295,8 @@ impl CommunicatorBuilder {
             rank,
             abort: AbortState::new(Arc::clone(&doorbells)),
             policy,
-            planner: Planner::new(rank, world_size, self.settings.plan.clone()),
+            planner: Planner::new(rank, world_size, self.settings.plan.clone())
+                .sharing_memory(shares_memory),
             workers: WorkerPool::of_process(&doorbells),
             process,
             control,
@@ -392,6 +396,9 @@ impl CommunicatorBuilder {
             ("COMM_STEP_BYTES", plan.step_bytes.to_string()),
             ("COMM_CHANNELS", plan.channels.to_string()),
             ("COMM_ONE_SHOT_BYTES", plan.one_shot_bytes.to_string()),
+            ("COMM_TREE_RANKS", plan.tree_ranks.to_string()),
+            ("COMM_TREE_BYTES", plan.tree_bytes.to_string()),
+            ("COMM_TREE_CHUNK_BYTES", plan.tree_chunk_bytes.to_string()),
             ("COMM_ALGO", algorithms.join(",")),
         ]
         .into_iter()

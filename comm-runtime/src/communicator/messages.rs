@@ -8,7 +8,7 @@ use comm_core::tensor::{element_bytes, element_bytes_mut};
 use comm_core::{Element, Rank, Result, Tensor, TensorMut, Work};
 
 use super::Communicator;
-use super::collectives::{check_tensor, readable};
+use super::memory::check_tensor;
 use crate::call::{Call, Message, message_signature};
 use crate::edge::ends::RecvEnd;
 use crate::lane::{Driving, LaneKey};
@@ -155,7 +155,7 @@ impl Communicator {
             tensor.is_contiguous(),
             tensor.memory_kind().is_host(),
         )?;
-        let (dtype, count, input) = readable(tensor);
+        let (dtype, count, input) = (tensor.dtype(), tensor.element_count(), tensor.as_ptr());
         let buffers = Buffers {
             input,
             output: std::ptr::null_mut(),

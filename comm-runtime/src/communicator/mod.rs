@@ -15,11 +15,14 @@
 //!   Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
+mod blocks;
 mod collectives;
 mod control;
 mod explain;
 mod init;
+mod memory;
 mod messages;
+mod tensors;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -261,6 +264,14 @@ impl Core {
             }
             self.tell_failure(&error);
         }
+    }
+
+    /// The registered transports that this rank cannot use, each with the reason.
+    pub(crate) fn unavailable_transports(&self) -> Vec<(String, String)> {
+        let named = self.transport_table.iter();
+        named
+            .filter_map(|(name, reason)| Some((name.clone(), reason.clone()?)))
+            .collect()
     }
 
     pub(crate) fn is_single_threaded(&self) -> bool {

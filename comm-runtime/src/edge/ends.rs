@@ -6,13 +6,16 @@
 //!   receiving operation names its own identity and gets the payload only if they agree.
 //! * The pointer that [`RecvEnd::try_take`] returns is valid until [`RecvEnd::consume`]. It may
 //!   point into memory that another process writes, so it is only read through raw pointers.
+//! * An offer of the sender's own memory ([`RecvEnd::try_offer`]) comes only over edges whose ends
+//!   share an address space, which the transport says by the FIFO that it makes
+//!   ([`FifoSender::offers`]); elsewhere addresses are neither sent nor believed.
 
 use comm_core::doorbell::Doorbell;
-use comm_core::fifo::{Arrived, FifoReceiver, FifoSender, SMALL_BYTES};
+use comm_core::fifo::{Arrived, Claim, FifoReceiver, FifoSender, SMALL_BYTES};
 use comm_core::net::Transfer;
 use comm_core::{
     Armed, ConnInfo, Error, ErrorKind, MessageRecv, MessageSend, PackedSignature, Rank, Result,
-    Signature, SlotWrite, StepHeader,
+    Signature, SlotWrite, StepHeader, StepRead,
 };
 
 /// The identity of an operation on the wire.
@@ -30,6 +33,16 @@ impl Identity {
             signature,
             hash: signature.hash(),
             packed: signature.pack(),
+        }
+    }
+
+    /// What travels beside a step of `bytes`.
+    #[inline]
+    pub(crate) const fn header(&self, bytes: usize) -> StepHeader {
+        StepHeader {
+            bytes,
+            signature_hash: self.hash,
+            signature: self.packed,
         }
     }
 }
@@ -116,11 +129,7 @@ impl SendEnd {
     /// Publishes the slot that [`SendEnd::try_reserve`] handed out.
     #[inline]
     pub(crate) fn publish(&mut self, bytes: usize, identity: &Identity) -> Result<()> {
-        let header = StepHeader {
-            bytes,
-            signature_hash: identity.hash,
-            signature: identity.packed,
-        };
+        let header = identity.header(bytes);
         match &mut self.kind {
             SendKind::Memory(fifo) => fifo.publish(header),
             SendKind::Message(message) => message.publish(header),
@@ -137,6 +146,23 @@ impl SendEnd {
     pub(crate) fn disarm(&mut self) {
         if let SendKind::Memory(fifo) = &mut self.kind {
             fifo.disarm();
+        }
+    }
+
+    /// Whether the peer has consumed every step of this end; never true of a message edge, which
+    /// does not tell.
+    pub(crate) fn is_acknowledged(&mut self) -> Result<bool> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.is_acknowledged(),
+            SendKind::Message(_) => Ok(false),
+        }
+    }
+
+    /// Like [`SendEnd::arm`], until the peer has consumed everything.
+    pub(crate) fn arm_acknowledged(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.arm_acknowledged(doorbell),
+            SendKind::Message(message) => message.arm(doorbell),
         }
     }
 
@@ -243,6 +269,9 @@ impl RecvEnd {
                     return Ok(Some(self.small.as_ptr()));
                 }
                 Some(Arrived::Slot(step)) => step,
+                Some(Arrived::Offer(header)) => {
+                    return Err(self.mismatch(identity, header.signature));
+                }
             },
             RecvKind::Message(message) => {
                 let step = match message.try_step()? {
@@ -260,6 +289,51 @@ impl RecvEnd {
             return Err(self.mismatch(identity, step.header.signature));
         }
         Ok(Some(step.data.as_ptr().cast_const()))
+    }
+
+    /// Whether the next step has arrived; it must be an offer of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`] if another operation sent it.
+    pub(crate) fn try_offer(&mut self, identity: &Identity, bytes: usize) -> Result<bool> {
+        let arrived = match &mut self.kind {
+            RecvKind::Memory(fifo) => fifo.try_step()?,
+            RecvKind::Message(_) => return Err(no_offers(self.peer)),
+        };
+        match arrived {
+            None => Ok(false),
+            Some(Arrived::Offer(header))
+                if header.signature_hash == identity.hash && header.bytes == bytes =>
+            {
+                Ok(true)
+            }
+            Some(Arrived::Small { .. }) => {
+                self.mismatched = true;
+                let own = &identity.signature;
+                Err(mismatch_with_unknown(self.own_rank, own, self.peer))
+            }
+            Some(Arrived::Offer(header) | Arrived::Slot(StepRead { header, .. })) => {
+                Err(self.mismatch(identity, header.signature))
+            }
+        }
+    }
+
+    /// The memory that the step found by [`RecvEnd::try_offer`] offers, for a bounded piece of
+    /// work; `None` once the sender has revoked it.
+    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+        match &self.kind {
+            RecvKind::Memory(fifo) => fifo.claim(),
+            RecvKind::Message(_) => None,
+        }
+    }
+
+    /// Whether the sender may offer memory over this edge.
+    pub(crate) const fn takes_offers(&self) -> bool {
+        match &self.kind {
+            RecvKind::Memory(fifo) => fifo.carries_offers(),
+            RecvKind::Message(_) => false,
+        }
     }
 
     #[cold]
@@ -350,6 +424,17 @@ pub(crate) fn mismatch_with_unknown(rank: Rank, own: &Signature, peer: Rank) -> 
              all ranks must call the same operations with the same arguments in the same order"
         ),
     )
+}
+
+/// The error of an operation that works on its peers' memory, over an edge that doesn't lead there.
+#[cold]
+pub(crate) fn no_offers(peer: Rank) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "an operation needs direct access to a peer's memory, and the edge that was connected does \
+         not give it; explain() tells why. Choose another algorithm by COMM_ALGO",
+    )
+    .with("peer", peer)
 }
 
 fn wrong_end(transport: &str, wanted: &'static str, conn: &ConnInfo) -> Error {

@@ -103,6 +103,18 @@ pub(super) unsafe fn reduce2<T: Lane, O: Combine>(
     b: *const u8,
     count: usize,
 ) {
+    // Both in place, in either order: the loops see the same pointers and need no check for overlap,
+    // which would fail and leave the scalar loop.
+    if dst0.cast_const() == a && dst1.cast_const() == b {
+        // SAFETY: the caller's promise.
+        unsafe { combine2::<T, O>(dst0, dst1, dst0, dst1, count) };
+        return;
+    }
+    if dst0.cast_const() == b && dst1.cast_const() == a {
+        // SAFETY: the caller's promise.
+        unsafe { combine2::<T, O>(dst0, dst1, dst1, dst0, count) };
+        return;
+    }
     // The destinations are alike: the one that is a source comes first.
     let swap = dst1.cast_const() == a || dst1.cast_const() == b;
     let (dst0, dst1) = if swap { (dst1, dst0) } else { (dst0, dst1) };

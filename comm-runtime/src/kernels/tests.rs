@@ -319,6 +319,26 @@ fn check(dtype: DType, op: ReduceOp, a: &[u8], b: &[u8], c: &[u8], shifts: [usiz
         assert_same(dtype, in_place.payload(), &two, &what("reduce2, first"));
         assert_same(dtype, out.payload(), &two, &what("reduce2, second"));
 
+        for swapped in [false, true] {
+            let (mut first, mut second) = (Shifted::new(a, shifts[0]), Shifted::new(b, shifts[1]));
+            let (one, other) = (first.as_mut_ptr(), second.as_mut_ptr());
+            let (dst0, dst1) = if swapped { (other, one) } else { (one, other) };
+            // SAFETY: as above; each destination is one of the sources.
+            unsafe { reducer.reduce2(dst0, dst1, one, other, count) };
+            assert_same(
+                dtype,
+                first.payload(),
+                &two,
+                &what("reduce2, both in place"),
+            );
+            assert_same(
+                dtype,
+                second.payload(),
+                &two,
+                &what("reduce2, both in place"),
+            );
+        }
+
         let sources = [left.as_ptr(), right.as_ptr(), third.as_ptr()];
         let mut out = fresh();
         // SAFETY: as above.

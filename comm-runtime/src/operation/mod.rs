@@ -10,14 +10,17 @@
 //! * After an error the operation must not be advanced again, and its edges are out of step: the
 //!   caller poisons the communicator.
 //! * The caller guarantees that the [`Buffers`] stay valid and are touched by nobody else until
-//!   the operation is done or dropped.
+//!   the operation is done or dropped. An operation that offers them to peers has taken them back
+//!   when it is done, and takes them back when it is dropped.
 
+mod direct_reduce;
 mod one_shot;
 pub(crate) mod program;
 mod run;
 mod transfer;
 
-pub(crate) use one_shot::OneShotReduce;
+pub(crate) use direct_reduce::DirectReduce;
+pub(crate) use one_shot::{Fold, OneShotReduce};
 pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 
@@ -43,6 +46,8 @@ pub(crate) enum Progress {
 pub(crate) enum BlockedOn {
     /// Credit of a sending end.
     Credit(usize),
+    /// The peer's consumption of everything that a sending end has published.
+    Acknowledgement(usize),
     /// A step at a receiving end.
     Step(usize),
     /// Room for a direct transfer at a sending end.
@@ -95,6 +100,7 @@ impl Ends {
 pub(crate) enum HostOperation {
     Program(ProgramRun),
     OneShotReduce(OneShotReduce),
+    DirectReduce(DirectReduce),
     Send(SendRun),
     Recv(RecvRun),
 }
@@ -106,6 +112,7 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.advance(ends, budget_bytes),
             Self::OneShotReduce(run) => run.advance(ends, budget_bytes),
+            Self::DirectReduce(run) => run.advance(ends, budget_bytes),
             Self::Send(run) => run.advance(ends, budget_bytes),
             Self::Recv(run) => run.advance(ends, budget_bytes),
         }
@@ -116,6 +123,7 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.blocked_on(visit),
             Self::OneShotReduce(run) => run.blocked_on(visit),
+            Self::DirectReduce(run) => run.blocked_on(visit),
             Self::Send(run) => visit(run.blocked_on()),
             Self::Recv(run) => visit(run.blocked_on()),
         }

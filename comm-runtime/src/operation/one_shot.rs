@@ -1,28 +1,41 @@
-//! All-reduce in one round: everybody sends its whole input to everybody.
+//! Reductions in one round: everybody sends what a rank is to reduce to that rank.
 //!
-//! Each rank folds the inputs in rank order in the accumulator type and rounds once, so all ranks
-//! get bitwise equal results whatever the number of elements. One round costs one hop of latency
-//! and `n - 1` times the traffic, which is right for small messages.
+//! In an all-reduce that is the whole input, to everybody; in a reduce-scatter each rank's block of
+//! the input; in a reduce the whole input to the root. A rank folds the inputs in rank order in
+//! the accumulator type and rounds once, so all ranks get bitwise equal results whatever the number
+//! of elements. One round costs one hop of latency, and for an all-reduce `n - 1` times the
+//! traffic, which is right for small messages.
 
 use std::sync::Arc;
 
-use comm_core::Result;
 use comm_core::fifo::SMALL_BYTES;
+use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing};
 use crate::kernels;
 use crate::plan::Plan;
 
-/// A one-shot all-reduce under way.
+/// What one rank does in a one-shot reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fold {
+    /// Elements from what one rank reduces to what the next one does in the input; 0 if all ranks
+    /// reduce the same elements.
+    pub(crate) source_stride: usize,
+    /// Whether this rank reduces, and not only sends.
+    pub(crate) folds: bool,
+}
+
+/// A one-shot reduction under way.
 #[derive(Debug)]
 pub(crate) struct OneShotReduce {
     plan: Arc<Plan>,
+    fold: Fold,
     identity: Identity,
     buffers: Buffers,
     /// Elements that are complete.
     done: usize,
-    /// Peers that got the current chunk.
+    /// Peers that got their part of the current chunk.
     sent: usize,
     /// Payloads of the current chunk by rank; null until they arrive.
     payloads: Payloads,
@@ -87,10 +100,11 @@ impl Payloads {
 unsafe impl Send for OneShotReduce {}
 
 impl OneShotReduce {
-    pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+    pub(crate) fn new(plan: Arc<Plan>, fold: Fold, identity: Identity, buffers: Buffers) -> Self {
         let payloads = Payloads::new(plan.world_size as usize);
         Self {
             plan,
+            fold,
             identity,
             buffers,
             done: 0,
@@ -104,6 +118,13 @@ impl OneShotReduce {
         (self.plan.count - self.done).min(self.plan.chunk_elements)
     }
 
+    /// What this rank has of the current chunk of `peer`'s part.
+    fn source(&self, peer: Rank) -> *const u8 {
+        let offset = peer as usize * self.fold.source_stride + self.done;
+        // SAFETY: the input holds the plan's count for each stride, of which `done` are complete.
+        unsafe { self.buffers.input.add(offset * self.plan.element_bytes) }
+    }
+
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
         loop {
@@ -111,7 +132,10 @@ impl OneShotReduce {
                 return Ok(Progress::Blocked);
             }
             let count = self.chunk();
-            self.reduce_chunk(ends, count)?;
+            if self.fold.folds {
+                self.reduce_chunk(ends, count)?;
+            }
+            self.sent = 0;
             self.done += count;
             if self.done == self.plan.count {
                 return Ok(Progress::Done);
@@ -125,14 +149,9 @@ impl OneShotReduce {
 
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let plan = Arc::clone(&self.plan);
-        let Some((_, resolved)) = plan.channels().next() else {
-            return Ok(true);
-        };
-        // SAFETY: `done` is at most the plan's count, which is the length of the input.
-        let from = unsafe { self.buffers.input.add(self.done * self.plan.element_bytes) };
-        while let Some(index) = resolved.send.get(self.sent) {
+        while let Some(index) = self.plan.edges(0).send.get(self.sent) {
             let end = &mut ends.send[*index];
+            let from = self.source(end.peer);
             match end.try_reserve(bytes)? {
                 None => return Ok(false),
                 Some(Outgoing::Small) => {
@@ -154,12 +173,9 @@ impl OneShotReduce {
 
     fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let plan = Arc::clone(&self.plan);
-        let Some((_, resolved)) = plan.channels().next() else {
-            return Ok(true);
-        };
-        if self.arrived < resolved.recv.len() {
-            for index in &resolved.recv {
+        let edges = &self.plan.edges(0).recv;
+        if self.arrived < edges.len() {
+            for index in edges {
                 let end = &mut ends.recv[*index];
                 let peer = end.peer as usize;
                 if self.payloads.get(peer).is_null()
@@ -170,42 +186,34 @@ impl OneShotReduce {
                 }
             }
         }
-        Ok(self.arrived == resolved.recv.len())
+        Ok(self.arrived == edges.len())
     }
 
     fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<()> {
-        let offset = self.done * self.plan.element_bytes;
-        // SAFETY: `done` is at most the plan's count, which is the length of the input.
-        let own = unsafe { self.buffers.input.add(offset) };
-        // SAFETY: as above, for the output.
-        let target = unsafe { self.buffers.output.add(offset) };
+        let own = self.source(self.plan.rank);
         self.payloads.set(self.plan.rank as usize, own);
+        // SAFETY: `done` is at most the plan's count, which is the length of the output.
+        let target = unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) };
         if let Some(reducer) = &self.plan.reducer {
             let ranks = self.plan.average_of.max(1);
             // SAFETY: every payload was checked to hold `count` elements and is not consumed yet;
-            // the output covers the chunk and is the input or overlaps nothing.
+            // the output covers the chunk and is the own input or overlaps nothing.
             unsafe { reducer.reduce_many_scaled(target, self.payloads.all(), count, ranks) };
         }
-        let plan = Arc::clone(&self.plan);
-        if let Some((_, resolved)) = plan.channels().next() {
-            for index in &resolved.recv {
-                ends.recv[*index].consume()?;
-            }
+        for index in &self.plan.edges(0).recv {
+            ends.recv[*index].consume()?;
         }
         self.payloads.clear();
         self.arrived = 0;
-        self.sent = 0;
         Ok(())
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
-        let Some((_, resolved)) = self.plan.channels().next() else {
-            return;
-        };
-        if let Some(index) = resolved.send.get(self.sent) {
+        let edges = self.plan.edges(0);
+        if let Some(index) = edges.send.get(self.sent) {
             visit(BlockedOn::Credit(*index));
         }
-        for (index, peer) in resolved.recv.iter().zip(&self.plan.receives_from) {
+        for (index, peer) in edges.recv.iter().zip(self.plan.receives_from(0)) {
             if self.payloads.get(*peer as usize).is_null() {
                 visit(BlockedOn::Step(*index));
             }

@@ -1,4 +1,7 @@
 //! Carries out [programs](super::program): takes, combines, keeps and passes on.
+//!
+//! A plan's programs advance in turn, each as far as it comes, so one that waits for a peer does
+//! not hold up the others.
 
 use std::sync::Arc;
 
@@ -11,18 +14,18 @@ use crate::edge::ends::{Identity, Outgoing};
 use crate::kernels;
 use crate::plan::{Plan, Resolved};
 
-/// A plan's programs, one per channel, under way.
+/// A plan's programs under way.
 #[derive(Debug)]
 pub(crate) struct ProgramRun {
     plan: Arc<Plan>,
     identity: Identity,
     buffers: Buffers,
     first: Cursor,
-    /// Channels after the first one; usually none, so that nothing is allocated.
+    /// Of the programs after the first one; usually there are none, so nothing is allocated.
     others: Vec<Cursor>,
 }
 
-/// How far one channel has come.
+/// How far one program has come.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     next: usize,
@@ -37,7 +40,7 @@ impl ProgramRun {
         };
         Self {
             first: start,
-            others: vec![start; plan.channels.len().saturating_sub(1)],
+            others: vec![start; plan.programs().count().saturating_sub(1)],
             plan,
             identity,
             buffers,
@@ -50,8 +53,8 @@ impl ProgramRun {
         loop {
             let mut moved = false;
             let mut done = true;
-            for (channel, (program, resolved)) in self.plan.channels().enumerate() {
-                let cursor = match channel {
+            for (place, (program, resolved)) in self.plan.programs().enumerate() {
+                let cursor = match place {
                     0 => &mut self.first,
                     other => &mut self.others[other - 1],
                 };
@@ -114,55 +117,60 @@ fn carry_out(
     ends: &mut Ends,
 ) -> Result<Option<BlockedOn>> {
     let bytes = primitive.count * plan.element_bytes;
-    let outgoing = match primitive.send {
-        None => None,
-        Some(edge) => {
-            let index = resolved.send[edge];
-            match ends.send[index].try_reserve(bytes)? {
-                None => return Ok(Some(BlockedOn::Credit(index))),
-                Some(outgoing) => Some((index, outgoing)),
-            }
-        }
-    };
-    let incoming = match primitive.receive {
-        None => None,
-        Some(edge) => {
-            let index = resolved.recv[edge];
-            match ends.recv[index].try_take(identity, bytes)? {
-                None => return Ok(Some(BlockedOn::Step(index))),
-                Some(payload) => Some((index, payload)),
-            }
-        }
-    };
-
+    // Asking twice for a slot or a step gives the same one, so whatever is missing in the end, the
+    // primitive can be tried again from the start.
     let mut small = [0_u8; SMALL_BYTES];
-    let sent = outgoing.as_ref().map(|(_, outgoing)| match outgoing {
-        Outgoing::Small => small.as_mut_ptr(),
-        Outgoing::Slot(slot) => slot.data.as_ptr(),
-    });
-    let data = Data {
-        received: incoming.map(|(_, payload)| payload),
-        // SAFETY: programs stay within the plan's count, which is the length of the buffers.
-        source: primitive
-            .source
-            .map(|offset| unsafe { buffers.input.add(offset * plan.element_bytes) }),
-        target: primitive
-            .target
-            // SAFETY: as above.
-            .map(|offset| unsafe { buffers.output.add(offset * plan.element_bytes) }),
-        sent,
-    };
+    let mut reserved = [None; 2];
+    for (reserved, edge) in reserved
+        .iter_mut()
+        .zip([primitive.send, primitive.also_send])
+    {
+        let Some(edge) = edge else { break };
+        let index = resolved.send[edge];
+        *reserved = match ends.send[index].try_reserve(bytes)? {
+            None => return Ok(Some(BlockedOn::Credit(index))),
+            Some(Outgoing::Small) => Some((index, None)),
+            Some(Outgoing::Slot(slot)) => Some((index, Some(slot.data.as_ptr()))),
+        };
+    }
+    let mut taken = [None; 2];
+    for (taken, edge) in taken
+        .iter_mut()
+        .zip([primitive.receive, primitive.also_receive])
+    {
+        let Some(edge) = edge else { break };
+        let index = resolved.recv[edge];
+        *taken = match ends.recv[index].try_take(identity, bytes)? {
+            None => return Ok(Some(BlockedOn::Step(index))),
+            Some(payload) => Some((index, payload)),
+        };
+    }
+
     if primitive.count > 0 {
+        // Two small steps are the same bytes.
+        let small = small.as_mut_ptr();
+        let data = Data {
+            received: taken.map(|taken| taken.map(|(_, payload)| payload)),
+            source: primitive
+                .source
+                // SAFETY: programs stay within the input, whose length the call checked.
+                .map(|offset| unsafe { buffers.input.add(offset * plan.element_bytes) }),
+            target: primitive
+                .target
+                // SAFETY: as above, for the output.
+                .map(|offset| unsafe { buffers.output.add(offset * plan.element_bytes) }),
+            sent: reserved.map(|reserved| reserved.map(|(_, slot)| slot.unwrap_or(small))),
+        };
         data.compute(primitive, plan);
     }
 
-    if let Some((index, outgoing)) = outgoing {
-        match outgoing {
-            Outgoing::Small => ends.send[index].publish_small(&small[..bytes], identity)?,
-            Outgoing::Slot(_) => ends.send[index].publish(bytes, identity)?,
+    for (index, slot) in reserved.into_iter().flatten() {
+        match slot {
+            None => ends.send[index].publish_small(&small[..bytes], identity)?,
+            Some(_) => ends.send[index].publish(bytes, identity)?,
         }
     }
-    if let Some((index, _)) = incoming {
+    for (index, _) in taken.into_iter().flatten() {
         ends.recv[index].consume()?;
     }
     Ok(None)
@@ -170,45 +178,65 @@ fn carry_out(
 
 /// Where the elements of one primitive come from and go to.
 struct Data {
-    received: Option<*const u8>,
+    received: [Option<*const u8>; 2],
     source: Option<*const u8>,
     target: Option<*mut u8>,
-    sent: Option<*mut u8>,
+    sent: [Option<*mut u8>; 2],
 }
 
 impl Data {
     fn compute(&self, primitive: &Primitive, plan: &Plan) {
-        let bytes = primitive.count * plan.element_bytes;
-        let Some(first) = self.target.or(self.sent) else {
+        let (count, bytes) = (primitive.count, primitive.count * plan.element_bytes);
+        let mut destinations = self
+            .target
+            .into_iter()
+            .chain(self.sent.into_iter().flatten());
+        let Some(first) = destinations.next() else {
             return;
         };
-        let (from, reduced_with) = match (self.received, self.source) {
-            (Some(received), Some(source)) if primitive.combine => (source, Some(received)),
-            (Some(received), _) => (received, None),
-            (None, Some(source)) => (source, None),
-            (None, None) => return,
-        };
-        match (reduced_with, &plan.reducer) {
-            (Some(other), Some(reducer)) => {
-                // SAFETY: all pointers cover `count` elements: steps were checked to
-                // hold that many bytes, slots to take them, buffers by the plan's count. `first`
-                // equals `from` at most exactly (in place).
-                unsafe { reducer.reduce(first, from, other, primitive.count) };
-                if primitive.finish && plan.average_of > 0 {
-                    // SAFETY: as above.
-                    unsafe { reducer.scale(first, primitive.count, plan.average_of) };
+        match (self.source, self.received, &plan.reducer) {
+            (Some(own), [Some(received), also], Some(reducer)) if primitive.combine => {
+                let ranks = if primitive.finish {
+                    plan.average_of.max(1)
+                } else {
+                    1
+                };
+                // In each arm, all pointers cover `count` elements: steps were checked to hold
+                // that many bytes, slots to take them, and programs stay within the buffers.
+                // `first` is `own` or overlaps none of the others.
+                match also {
+                    None if ranks == 1 => {
+                        // SAFETY: see above.
+                        unsafe { reducer.reduce(first, own, received, count) };
+                    }
+                    None => {
+                        // SAFETY: see above.
+                        unsafe {
+                            reducer.reduce_many_scaled(first, &[own, received], count, ranks)
+                        };
+                    }
+                    Some(also) => {
+                        let sources = [own, received, also];
+                        // SAFETY: see above.
+                        unsafe { reducer.reduce_many_scaled(first, &sources, count, ranks) };
+                    }
                 }
             }
-            _ => {
+            (own, [received, _], _) => {
+                let Some(from) = received.or(own) else {
+                    return;
+                };
                 if !std::ptr::eq(first.cast_const(), from) {
                     // SAFETY: as above; the two ranges are equal (excluded here) or disjoint.
                     unsafe { kernels::copy(first, from, bytes) };
                 }
             }
         }
-        if let (Some(target), Some(sent)) = (self.target, self.sent) {
-            // SAFETY: as above; a slot never overlaps the user's memory.
-            unsafe { kernels::copy(sent, target.cast_const(), bytes) };
+        for destination in destinations {
+            if destination != first {
+                // SAFETY: as above; slots overlap neither each other nor the user's memory.
+                unsafe { kernels::copy(destination, first.cast_const(), bytes) };
+            }
         }
     }
 }

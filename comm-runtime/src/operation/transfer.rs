@@ -2,18 +2,38 @@
 //!
 //! A message of `n` bytes takes `ceil(n / step_bytes)` steps, and an empty message takes one.
 //!
-//! Over edges with direct transfers a message of more than [`DIRECT_STEPS`] steps takes one empty
-//! step, by which the receiver knows that its operation is the sender's, and goes from the one
+//! # Offered messages
+//!
+//! Over an edge whose ends share an address space, a message that is larger than all slots together
+//! is not copied into them: each step offers a slice of the sender's buffer, which the receiver
+//! claims and copies straight to its destination. The sender is done when all slices are consumed.
+//! A message of that size could not complete before the receiver has come anyway, so a program that
+//! works with slots works with offers; a smaller one is buffered as everywhere.
+//!
+//! Until then the buffer is offered; [`SendRun`] revokes what is left of it when it is dropped, and
+//! waits for at most the one slice that is being copied.
+//!
+//! # Direct transfers
+//!
+//! Over a message edge with direct transfers a message of more than [`DIRECT_STEPS`] steps takes one
+//! empty step, by which the receiver knows that its operation is the sender's, and goes from the one
 //! buffer to the other without slots. Each call copies and keeps no pointer, so the operation can
 //! be given up at any time.
 
 use comm_core::Result;
-use comm_core::fifo::SMALL_BYTES;
+use comm_core::fifo::{Offer, Offers, SLOTS, SMALL_BYTES};
 use comm_core::net::Transfer;
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, no_offers};
 use crate::kernels;
+
+/// Length of an offered slice: long enough to make its bookkeeping cheap, short enough to be
+/// waited for by a sender that gives up.
+const SLICE_BYTES: usize = 512 << 10;
+
+/// From this length on a message is copied past the caches, which it would only sweep.
+const STREAM_FROM_BYTES: usize = 16 << 20;
 
 /// Steps that a message has at most if it goes through slots although it could go without: they
 /// let the sender go on before the receiver has come.
@@ -50,6 +70,11 @@ const fn progress_of(transfer: Transfer) -> Progress {
     }
 }
 
+/// Whether a message of this length is offered, if the edge carries offers.
+const fn is_offered(len_bytes: usize, step_bytes: usize) -> bool {
+    len_bytes > SLOTS * step_bytes
+}
+
 /// Blocked, or moved if part of the budget was spent.
 const fn stopped(left_bytes: usize, budget_bytes: usize) -> Progress {
     if left_bytes == budget_bytes {
@@ -67,6 +92,8 @@ pub(crate) struct SendRun {
     len_bytes: usize,
     step_bytes: usize,
     sent_bytes: usize,
+    /// What the peer may still read of the buffer, if the message is offered.
+    offers: Option<Offers>,
     direct: Direct,
 }
 
@@ -83,12 +110,61 @@ impl SendRun {
             len_bytes,
             step_bytes,
             sent_bytes: 0,
+            offers: None,
             direct: Direct::Undecided,
         }
     }
 
+    pub(crate) fn blocked_on(&self) -> BlockedOn {
+        match self.direct {
+            Direct::Moving => BlockedOn::DirectSend(0),
+            _ if self.offers.is_some() && self.sent_bytes == self.len_bytes => {
+                BlockedOn::Acknowledgement(0)
+            }
+            _ => BlockedOn::Credit(0),
+        }
+    }
+
+    /// Offers slices as long as there is credit, then waits until all are consumed.
+    fn advance_offers(&mut self, end: &mut SendEnd) -> Result<Progress> {
+        let peer = end.peer;
+        let mut moved = false;
+        while self.sent_bytes < self.len_bytes {
+            let (Some(fifo), Some(offers)) = (end.fifo(), &mut self.offers) else {
+                return Err(no_offers(peer));
+            };
+            let bytes = (self.len_bytes - self.sent_bytes).min(SLICE_BYTES);
+            let offer = Offer {
+                // SAFETY: `sent_bytes` is less than the length of the buffer.
+                source: unsafe { self.buffers.input.add(self.sent_bytes) },
+                target: std::ptr::null_mut(),
+            };
+            // SAFETY: the slice is within the buffer, which stays valid until this operation is
+            // done, which needs the step to be consumed, or dropped, which revokes it.
+            if !unsafe { fifo.try_offer(offers, offer, self.identity.header(bytes)) }? {
+                break;
+            }
+            self.sent_bytes += bytes;
+            moved = true;
+        }
+        if self.sent_bytes == self.len_bytes && end.is_acknowledged()? {
+            return Ok(Progress::Done);
+        }
+        Ok(if moved {
+            Progress::Moved
+        } else {
+            Progress::Blocked
+        })
+    }
+
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.send[0];
+        if self.offers.is_none() && is_offered(self.len_bytes, self.step_bytes) {
+            self.offers = end.fifo().and_then(|fifo| fifo.offers());
+        }
+        if self.offers.is_some() {
+            return self.advance_offers(end);
+        }
         if self.direct == Direct::Undecided {
             let supported = || end.supports_direct();
             self.direct = Direct::decide(self.len_bytes, self.step_bytes, supported);
@@ -139,15 +215,7 @@ impl SendRun {
     }
 }
 
-impl SendRun {
-    /// What a blocked operation waits for.
-    pub(crate) fn blocked_on(&self) -> BlockedOn {
-        match self.direct {
-            Direct::Moving => BlockedOn::DirectSend(0),
-            _ => BlockedOn::Credit(0),
-        }
-    }
-}
+impl SendRun {}
 
 /// The receiving half of a message.
 #[derive(Debug)]
@@ -177,6 +245,42 @@ impl RecvRun {
         }
     }
 
+    /// Copies the slices that the sender offers.
+    fn advance_offers(&mut self, end: &mut RecvEnd, budget_bytes: usize) -> Result<Progress> {
+        let mut budget = budget_bytes;
+        loop {
+            let bytes = (self.len_bytes - self.received_bytes).min(SLICE_BYTES);
+            if !end.try_offer(&self.identity, bytes)? {
+                return Ok(stopped(budget, budget_bytes));
+            }
+            // A sender that gives up between the two looks makes the step one that never arrives.
+            let Some(claim) = end.claim() else {
+                return Ok(stopped(budget, budget_bytes));
+            };
+            let from = claim.offer().source;
+            // SAFETY: `received_bytes` is at most the length of the buffer.
+            let to = unsafe { self.buffers.output.add(self.received_bytes) };
+            let past_caches = if self.len_bytes >= STREAM_FROM_BYTES {
+                0
+            } else {
+                usize::MAX
+            };
+            // SAFETY: the claimed slice holds `bytes` bytes and the buffer has room for them. They
+            // do not overlap: one is borrowed by the sender's call, the other one by this one.
+            unsafe { kernels::copy_streaming(to, from, bytes, past_caches) };
+            drop(claim);
+            end.consume()?;
+            self.received_bytes += bytes;
+            if self.received_bytes == self.len_bytes {
+                return Ok(Progress::Done);
+            }
+            budget = budget.saturating_sub(bytes);
+            if budget == 0 {
+                return Ok(Progress::Moved);
+            }
+        }
+    }
+
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.recv[0];
         if self.direct == Direct::Undecided {
@@ -198,6 +302,9 @@ impl RecvRun {
             return end.recv_direct(data).map(progress_of);
         }
         let mut budget = budget_bytes;
+        if end.takes_offers() && is_offered(self.len_bytes, self.step_bytes) {
+            return self.advance_offers(end, budget);
+        }
         loop {
             let bytes = (self.len_bytes - self.received_bytes).min(self.step_bytes);
             let Some(payload) = end.try_take(&self.identity, bytes)? else {

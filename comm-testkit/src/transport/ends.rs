@@ -303,6 +303,7 @@ impl RecvEnd {
                     }));
                 }
                 Some(Arrived::Slot(step)) => step,
+                Some(Arrived::Offer(_)) => return Err(unexpected_offer()),
             },
             Self::Message(end) => match end.try_step()? {
                 None => return Ok(None),
@@ -387,6 +388,13 @@ impl Received {
             signature: Some(signature),
         }
     }
+}
+
+fn unexpected_offer() -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        "an offer of memory arrived, and nobody here offers any",
+    )
 }
 
 fn wrong_kind(conn: &ConnInfo) -> Error {

@@ -157,6 +157,9 @@ proptest! {
                         payload(read);
                         receiver.consume();
                     }
+                    Some(Arrived::Offer(header)) => {
+                        prop_assert!(false, "addresses of a peer were believed: {:?}", header);
+                    }
                 },
                 Act::Arm => {
                     tolerated(sender.arm(&bell))?;

@@ -33,14 +33,14 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use comm_core::{ConnectionIndex, Edge, Error, ErrorKind, Rank, Result, Transport, Verdict};
+use comm_core::{ConnectionIndex, Edge, Error, ErrorKind, Rank, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::call::Call;
+use crate::call::{Call, Message};
 use crate::communicator::Core;
 use crate::lane::{Lane, LaneKey, LaneState, Mail};
-use crate::plan::Resolved;
+use crate::plan::{Flow, Resolved};
 
 /// What the ends of an edge tell each other while they connect.
 #[derive(Debug, Serialize, Deserialize)]
@@ -151,26 +151,20 @@ impl Core {
                 Mail::Recv { channel, end } => state.ends.add_recv(channel, end),
             }
         }
-        let (sends_to, receives_from, channels): (&[Rank], &[Rank], u32) = match call {
-            Call::Collective { plan, .. } => (
-                &plan.sends_to,
-                &plan.receives_from,
-                plan.channel_count().try_into().unwrap_or(u32::MAX),
-            ),
-            Call::Message(message) => {
-                let peer = std::slice::from_ref(&message.peer);
-                if message.sends {
-                    (peer, &[], 1)
-                } else {
-                    (&[], peer, 1)
-                }
+        let message;
+        let flows = match call {
+            Call::Collective { plan, .. } => plan.flows(),
+            Call::Message(Message { peer, sends, .. }) => {
+                message = [Flow::of_message(*peer, *sends)];
+                &message
             }
         };
         // Mark.
         let mut connect_send: HashMap<Rank, u64> = HashMap::new();
         let mut complete = true;
-        for channel in 0..channels {
-            for peer in sends_to {
+        for flow in flows {
+            let channel = flow.channel;
+            for peer in &flow.sends_to {
                 if state.ends.send_to(*peer, channel).is_none() {
                     complete = false;
                     if state.requested.insert((*peer, channel)) {
@@ -178,7 +172,8 @@ impl Core {
                     }
                 }
             }
-            complete &= receives_from
+            complete &= flow
+                .receives_from
                 .iter()
                 .all(|peer| state.ends.recv_from(*peer, channel).is_some());
         }
@@ -189,19 +184,19 @@ impl Core {
             }
         }
         if let (true, Call::Collective { plan, .. }) = (complete, call) {
-            let resolved = (0..channels)
-                .map(|channel| Resolved {
-                    send: sends_to
-                        .iter()
-                        .filter_map(|peer| state.ends.send_to(*peer, channel))
+            let resolve = |flow: &Flow| {
+                let sends = flow.sends_to.iter();
+                let receives = flow.receives_from.iter();
+                Resolved {
+                    send: sends
+                        .filter_map(|peer| state.ends.send_to(*peer, flow.channel))
                         .collect(),
-                    recv: receives_from
-                        .iter()
-                        .filter_map(|peer| state.ends.recv_from(*peer, channel))
+                    recv: receives
+                        .filter_map(|peer| state.ends.recv_from(*peer, flow.channel))
                         .collect(),
-                })
-                .collect();
-            plan.resolve(resolved);
+                }
+            };
+            plan.resolve(flows.iter().map(resolve).collect());
         }
         Ok(complete)
     }
@@ -241,18 +236,6 @@ impl Core {
             ConnectionIndex::Collective => LaneKey::Collective,
             _ => LaneKey::Recv(from),
         }
-    }
-}
-/// Why a transport cannot serve an edge; `None` if it can.
-fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
-    for end in [edge.sender, edge.receiver] {
-        if end.transport_facts(transport.name()).is_none() {
-            return Some(format!("rank {} does not have it", end.rank));
-        }
-    }
-    match transport.can_connect(edge) {
-        Verdict::Yes => None,
-        Verdict::No(reason) => Some(reason),
     }
 }
 

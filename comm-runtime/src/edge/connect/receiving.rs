@@ -7,8 +7,9 @@ use bytes::Bytes;
 use comm_core::{ConnectHandle, Error, ErrorKind, Rank, Result};
 use tokio::sync::mpsc;
 
-use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, candidate};
+use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply};
 use crate::communicator::Core;
+use crate::edge::candidates::candidate;
 use crate::edge::ends::RecvEnd;
 use crate::edge::prove;
 use crate::lane::Mail;

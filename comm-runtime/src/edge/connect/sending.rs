@@ -9,8 +9,9 @@ use comm_core::fifo::{FifoLayout, FifoMemory};
 use comm_core::{ConnInfo, ConnectHandle, Edge, Error, ErrorKind, Rank, Result, Transport};
 use tokio::sync::mpsc;
 
-use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, candidate, connection_index};
+use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, connection_index};
 use crate::communicator::Core;
+use crate::edge::candidates::candidate;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::edge::prove;
 use crate::lane::{LaneKey, Mail};
@@ -70,7 +71,7 @@ impl Core {
     ) -> Result<SendEnd> {
         let index = connection_index(key);
         let edge = self.edge(self.rank, peer, index)?.on_channel(channel);
-        let mut passed_over: Vec<(String, String)> = Vec::new();
+        let mut passed_over = self.unavailable_transports();
         for transport in &self.transports {
             let name = transport.name().to_owned();
             if let Some(reason) = candidate(transport.as_ref(), &edge) {

@@ -5,8 +5,11 @@ use comm_core::{Error, ErrorKind, Result};
 
 use crate::net::{NetFixture, Payload, Rig};
 
+/// Both ends of one connection.
+type Ends = (Box<dyn NetSend>, Box<dyn NetRecv>);
+
 /// Both ends of the rig, if the backends have direct transfers; otherwise they must say so.
-fn ends(rig: &mut Rig) -> Result<Option<(Box<dyn NetSend>, Box<dyn NetRecv>)>> {
+fn ends(rig: &mut Rig) -> Result<Option<Ends>> {
     let (Some(mut send), Some(mut recv)) = (rig.send.take(), rig.recv.take()) else {
         return Err(Error::new(ErrorKind::Internal, "the rig is not connected"));
     };
@@ -78,8 +81,8 @@ pub fn n18_direct_transfers_have_their_place_in_the_order<F: NetFixture>() -> Re
         let behind = rig.recv_buffer(5000)?;
         // SAFETY: nobody looks at the buffers before the requests are done.
         let received = rig.wait("room", || unsafe { recv.irecv(to.slice()) })?;
-        // SAFETY: as above.
         let received_behind = if rig.receiver.devices()[0].max_outstanding > 1 {
+            // SAFETY: as above.
             Some(rig.wait("room", || unsafe { recv.irecv(behind.slice()) })?)
         } else {
             None

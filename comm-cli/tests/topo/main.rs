@@ -1,0 +1,4 @@
+//! `commctl topo`, run as its users run it, on files written by the tests.
+
+mod commands;
+mod machine;

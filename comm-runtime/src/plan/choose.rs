@@ -1,0 +1,91 @@
+//! Which algorithm carries out a request.
+
+use comm_core::{Algorithm, Error, ErrorKind, OperationKind, Result};
+
+use super::{PlanConfig, Request};
+
+/// What planning has to know of the ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct World {
+    /// Number of ranks.
+    pub(super) size: u32,
+    /// Whether all ranks reach each other's memory.
+    pub(super) shares_memory: bool,
+}
+
+/// The first algorithm in the order of [`preference`] that the configuration allows.
+///
+/// # Errors
+///
+/// If the configuration allows none that can carry out the operation, or nothing can.
+pub(super) fn choose(
+    config: &PlanConfig,
+    world: World,
+    request: &Request,
+    block_bytes: usize,
+) -> Result<Algorithm> {
+    // The only one; a filter for data-moving algorithms does not concern it.
+    if request.kind == OperationKind::Barrier {
+        return Ok(Algorithm::Dissemination);
+    }
+    let candidates = preference(config, world, request.kind, block_bytes);
+    if candidates.is_empty() {
+        return Err(
+            Error::new(ErrorKind::Unsupported, "this operation is not a collective")
+                .with("operation", request.kind),
+        );
+    }
+    candidates
+        .iter()
+        .copied()
+        .find(|algorithm| config.allows(*algorithm))
+        .ok_or_else(|| {
+            let can: Vec<_> = candidates.iter().map(|can| can.as_str()).collect();
+            Error::new(
+                ErrorKind::InvalidConfiguration,
+                format!(
+                    "the algorithms that the configuration allows cannot carry out this \
+                     operation; allow one of {}",
+                    can.join(", ")
+                ),
+            )
+            .with("operation", request.kind)
+            .with("allowed", format!("{:?}", config.algorithms))
+        })
+}
+
+/// The algorithms that can carry out an operation, best first.
+fn preference(
+    config: &PlanConfig,
+    world: World,
+    kind: OperationKind,
+    block_bytes: usize,
+) -> &'static [Algorithm] {
+    use Algorithm::{DirectShared, DoubleTree, OneShot, Ring};
+    let whole_bytes = block_bytes.saturating_mul(world.size as usize);
+    let one_shot = whole_bytes <= config.one_shot_bytes;
+    let tree = world.size >= config.tree_ranks && block_bytes <= config.tree_bytes;
+    match kind {
+        OperationKind::AllReduce => match (one_shot, tree) {
+            (true, _) => &[OneShot, DoubleTree, Ring],
+            (false, _) if world.shares_memory => &[DirectShared, Ring, DoubleTree, OneShot],
+            (false, true) => &[DoubleTree, Ring, OneShot],
+            (false, false) => &[Ring, DoubleTree, OneShot],
+        },
+        // Between two ranks every algorithm is one message, and one round is the simplest.
+        OperationKind::Broadcast | OperationKind::Reduce => {
+            match (one_shot || world.size == 2, tree) {
+                (true, _) => &[OneShot, DoubleTree, Ring],
+                (false, true) => &[DoubleTree, Ring, OneShot],
+                (false, false) => &[Ring, DoubleTree, OneShot],
+            }
+        }
+        OperationKind::AllGather | OperationKind::ReduceScatter if one_shot => &[OneShot, Ring],
+        OperationKind::AllGather | OperationKind::ReduceScatter => &[Ring, OneShot],
+        // A ring moves every block more than once, and gains only fewer edges.
+        OperationKind::AllToAll | OperationKind::Gather | OperationKind::Scatter => {
+            &[OneShot, Ring]
+        }
+        _ => &[],
+    }
+}
