@@ -1,8 +1,13 @@
 //! TCP against bare sockets: what the library adds to what the system takes.
 //!
-//! Two threads, pinned to two CPUs, play ping-pong and stream in turns over a pair of bare
-//! non-blocking sockets and over a communicator's `net` transport. The batches are interleaved, so
-//! that a noisy machine disturbs both alike; look at the ratios. `COMM_NET_SOCKETS` and
+//! Two threads, pinned to two CPUs, play ping-pong and stream in turns over
+//!
+//! * `bare`: one connection of bare non-blocking sockets,
+//! * `one way`: two of them, one for each direction, as the edges of the library are: then the
+//!   kernel's acknowledgements cannot ride on the answers,
+//! * `net`: a communicator's `net` transport.
+//!
+//! The batches are interleaved, so that a noisy machine disturbs all alike; look at the ratios. `COMM_NET_SOCKETS` and
 //! `COMM_NET_SOCKET_BUFFER_BYTES` count. A number as argument is that of rounds (21 by default), a
 //! word restricts the measurement to `ping-pong` or `stream`.
 //!
@@ -29,12 +34,15 @@ trait Pair: Send {
     fn recv(&mut self, data: &mut [u8]);
 }
 
-struct Bare(TcpStream);
+struct Bare {
+    to: TcpStream,
+    from: TcpStream,
+}
 
 impl Pair for Bare {
     fn send(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
-            match self.0.write(data) {
+            match self.to.write(data) {
                 Ok(bytes) => data = &data[bytes..],
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
@@ -43,7 +51,7 @@ impl Pair for Bare {
 
     fn recv(&mut self, mut data: &mut [u8]) {
         while !data.is_empty() {
-            match self.0.read(data) {
+            match self.from.read(data) {
                 Ok(0) => panic!("the peer closed the connection"),
                 Ok(bytes) => data = &mut data[bytes..],
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
@@ -64,7 +72,7 @@ impl Pair for Ours {
     }
 }
 
-fn bare() -> [Bare; 2] {
+fn connection() -> [TcpStream; 2] {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let other = listener.accept().unwrap().0;
@@ -72,7 +80,27 @@ fn bare() -> [Bare; 2] {
         stream.set_nodelay(true).unwrap();
         stream.set_nonblocking(true).unwrap();
     }
-    [Bare(one), Bare(other)]
+    [one, other]
+}
+
+fn bare() -> [Bare; 2] {
+    connection().map(|stream| Bare {
+        to: stream.try_clone().unwrap(),
+        from: stream,
+    })
+}
+
+fn one_way() -> [Bare; 2] {
+    let ([there, arrives], [back, returns]) = (connection(), connection());
+    let one = Bare {
+        to: there,
+        from: returns,
+    };
+    let other = Bare {
+        to: back,
+        from: arrives,
+    };
+    [one, other]
 }
 
 /// A batch on the first (`leads`) or the second thread.
@@ -137,19 +165,19 @@ impl Batch {
 
 /// Runs all batches on one of the threads; the times of the first thread by batch and pair.
 fn run(
-    mut pairs: [Box<dyn Pair>; 2],
+    mut pairs: [Box<dyn Pair>; 3],
     leads: bool,
     rounds: usize,
     batches: &[Batch],
     barrier: &Barrier,
-) -> Vec<[Vec<Duration>; 2]> {
+) -> Vec<[Vec<Duration>; 3]> {
     let mut cpus = CpuSet::new();
     cpus.set(usize::from(!leads));
     if let Err(error) = sched_setaffinity(None, &cpus) {
         println!("not pinned: {error}");
     }
     let mut buffer = vec![1; 16 * MIB];
-    let mut times = vec![[Vec::new(), Vec::new()]; batches.len()];
+    let mut times = vec![[const { Vec::new() }; 3]; batches.len()];
     for (number, batch) in batches.iter().enumerate() {
         for _ in 0..rounds * batch.repeats() {
             for (pair, times) in pairs.iter_mut().zip(&mut times[number]) {
@@ -198,10 +226,15 @@ fn main() {
     let comms =
         comm_api::init_all_with(2, |builder| builder.only_transports(vec!["net".to_owned()]))
             .unwrap();
-    let mut ends = bare().into_iter().zip(comms).map(|(bare, comm)| {
-        let pairs: [Box<dyn Pair>; 2] = [Box::new(bare), Box::new(Ours(comm))];
-        pairs
-    });
+    let mut ends = bare()
+        .into_iter()
+        .zip(one_way())
+        .zip(comms)
+        .map(|((bare, one_way), comm)| {
+            let pairs: [Box<dyn Pair>; 3] =
+                [Box::new(bare), Box::new(one_way), Box::new(Ours(comm))];
+            pairs
+        });
     let (first, second) = (ends.next().unwrap(), ends.next().unwrap());
     let barrier = Barrier::new(2);
     let mut times = std::thread::scope(|scope| {
@@ -209,26 +242,30 @@ fn main() {
         let first = scope.spawn(|| run(first, true, rounds, &batches, &barrier));
         first.join().unwrap()
     });
-    println!("                    bare best    p50     net best    p50     ratio best   p50");
-    for (batch, [bare, ours]) in batches.iter().zip(&mut times) {
-        let (fast, usual) = (quantile(bare, 0), quantile(bare, 50));
-        let (our_fast, our_usual) = (quantile(ours, 0), quantile(ours, 50));
-        let (name, unit, [a, b, c, d]) = match batch {
-            Batch::PingPong(bytes) => {
-                let half = |seconds: f64| seconds / TRIPS as f64 / 2.0 * 1e6;
-                let all = [half(fast), half(usual), half(our_fast), half(our_usual)];
-                (format!("ping-pong {bytes} B"), "us", all)
-            }
-            Batch::Stream(bytes) => {
-                let rate = |seconds: f64| STREAM_BYTES as f64 / seconds / 1e9;
-                let all = [rate(fast), rate(usual), rate(our_fast), rate(our_usual)];
-                (format!("stream {} KiB", bytes >> 10), "GB/s", all)
-            }
+    println!("{:32}best of each, and median in brackets", "");
+    println!(
+        "{:18} {:>16} {:>16} {:>16}   net to bare   to one way",
+        "", "bare", "one way", "net"
+    );
+    for (batch, times) in batches.iter().zip(&mut times) {
+        let best = times.each_mut().map(|times| quantile(times, 0));
+        let usual = times.each_mut().map(|times| quantile(times, 50));
+        let (name, unit) = match batch {
+            Batch::PingPong(bytes) => (format!("ping-pong {bytes} B"), "us"),
+            Batch::Stream(bytes) => (format!("stream {} KiB", bytes >> 10), "GB/s"),
         };
-        println!(
-            "{name:18} {a:7.2} {b:7.2} {unit:4} {c:7.2} {d:7.2}     {:7.2} {:7.2}",
-            our_fast / fast,
-            our_usual / usual
-        );
+        let show = |seconds: f64| match batch {
+            Batch::PingPong(_) => seconds / TRIPS as f64 / 2.0 * 1e6,
+            Batch::Stream(_) => STREAM_BYTES as f64 / seconds / 1e9,
+        };
+        print!("{name:18}");
+        for (best, usual) in best.iter().zip(&usual) {
+            print!(" {:7.2} ({:6.2})", show(*best), show(*usual));
+        }
+        for other in 0..2 {
+            let ratio = |times: &[f64; 3]| times[2] / times[other];
+            print!("   {:.2} ({:.2})", ratio(&best), ratio(&usual));
+        }
+        println!("  {unit}");
     }
 }

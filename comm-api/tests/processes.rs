@@ -214,8 +214,9 @@ fn kill() -> Result<(), Failed> {
         ready.recv_timeout(WATCHDOG)?;
     }
     let mut victim = workers.remove(2);
-    victim.kill()?;
+    let killed = victim.kill();
     victim.wait()?;
+    killed?;
     let ended = end(workers)?;
     all_failed_with(&ended, &["peer died", "rank 2"])?;
     if names_in_dev_shm() == before {

@@ -53,8 +53,8 @@ enum Direct {
 }
 
 impl Direct {
-    const fn decide(len_bytes: usize, step_bytes: usize, supported: bool) -> Self {
-        if supported && len_bytes > DIRECT_STEPS * step_bytes {
+    fn decide(len_bytes: usize, step_bytes: usize, supported: impl FnOnce() -> bool) -> Self {
+        if len_bytes > DIRECT_STEPS * step_bytes && supported() {
             Self::Announcing
         } else {
             Self::No
@@ -166,7 +166,8 @@ impl SendRun {
             return self.advance_offers(end);
         }
         if self.direct == Direct::Undecided {
-            self.direct = Direct::decide(self.len_bytes, self.step_bytes, end.supports_direct());
+            let supported = || end.supports_direct();
+            self.direct = Direct::decide(self.len_bytes, self.step_bytes, supported);
         }
         if self.direct == Direct::Announcing {
             if end.try_reserve(0)?.is_none() {
@@ -283,7 +284,8 @@ impl RecvRun {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.recv[0];
         if self.direct == Direct::Undecided {
-            self.direct = Direct::decide(self.len_bytes, self.step_bytes, end.supports_direct());
+            let supported = || end.supports_direct();
+            self.direct = Direct::decide(self.len_bytes, self.step_bytes, supported);
         }
         if self.direct == Direct::Announcing {
             if end.try_take(&self.identity, 0)?.is_none() {

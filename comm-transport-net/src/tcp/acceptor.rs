@@ -22,7 +22,7 @@ use socket2::Socket;
 use super::poller::{Event, Interest};
 use super::recv::{RecvState, TcpRecv};
 use super::shared::{Member, Shared, lock};
-use super::socket::{Sock, listening, prepare};
+use super::socket::{Sock, acknowledge_lazily, listening, prepare};
 use super::wire::{CONFIRMATION, Handle, Hello, Token, answer};
 
 /// How long a connection may take to greet.
@@ -356,7 +356,10 @@ fn admit(shared: &Arc<Shared>, hello: Hello, socket: Sock) {
     let mut sockets: Vec<Sock> = whole.sockets.into_iter().flatten().collect();
     for (index, socket) in sockets.iter_mut().enumerate() {
         // Nothing is reported before a receive is posted.
-        if let Err(error) = socket.rename(Shared::key(number, index), Interest::NONE) {
+        let renamed = socket
+            .rename(Shared::key(number, index), Interest::NONE)
+            .and_then(|()| acknowledge_lazily(socket.socket()));
+        if let Err(error) = renamed {
             tracing::warn!(%error, "a connection that was taken cannot be used");
             return;
         }

@@ -174,6 +174,18 @@ pub(crate) fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes the kernel acknowledge every second small message, rather than each one.
+///
+/// An acknowledgement is a packet of its own here, since nothing is ever sent the other way on
+/// which it could ride, and it is sent by the very call that receives the message.
+pub(crate) fn acknowledge_lazily(socket: &Socket) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_quickack(false)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
+    Ok(())
+}
+
 fn set_buffers(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
     if let Some(bytes) = options.buffer_bytes {
         socket.set_send_buffer_size(bytes)?;
