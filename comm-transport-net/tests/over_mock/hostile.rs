@@ -10,7 +10,7 @@ use comm_transport_net::NetOptions;
 use crate::support::{STEP, WATCHDOG, World, block_on, doorbell, recv, seeded};
 
 /// Bytes in front of the address in a handle.
-const HANDLE_FIXED_BYTES: usize = 14;
+const HANDLE_FIXED_BYTES: usize = 15;
 
 /// A receiving end whose sender is a bare connection of the network.
 fn bare(world: &World) -> (Box<dyn NetSend>, Box<dyn MessageRecv>) {
