@@ -1,9 +1,10 @@
 //! Ranks as processes: this test program starts itself as workers, and kills some of them.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,9 +112,7 @@ struct Ended {
 
 impl Job {
     fn new(scenario: &'static str) -> Self {
-        // Free now; nobody else on this machine takes it on purpose.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let rendezvous = port.expect("a free port").to_string();
+        let rendezvous = format!("127.0.0.1:{}", free_port());
         Self {
             scenario,
             variables: vec![
@@ -148,6 +147,19 @@ impl Job {
         end((0..world_size)
             .map(|rank| self.start(rank, world_size, &[]))
             .collect())
+    }
+}
+
+/// A port that is free now and that no other test of this process was given: the system may offer
+/// one again before the job that has it listens there.
+fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        if GIVEN.lock().expect("no test panics here").insert(port) {
+            return port;
+        }
     }
 }
 

@@ -17,6 +17,8 @@ use comm_core::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(crate) struct AbortState {
     failed: AtomicBool,
+    /// Whether a call of this rank has returned the failure.
+    reported: AtomicBool,
     cause: OnceLock<Error>,
     sleepers: Mutex<Vec<u32>>,
     doorbells: Arc<Doorbells>,
@@ -26,6 +28,7 @@ impl AbortState {
     pub(crate) const fn new(doorbells: Arc<Doorbells>) -> Self {
         Self {
             failed: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
             cause: OnceLock::new(),
             sleepers: Mutex::new(Vec::new()),
             doorbells,
@@ -48,9 +51,17 @@ impl AbortState {
         self.cause.get()
     }
 
+    /// Whether the communicator has failed; nothing counts as reported by asking.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        // Acquire: pairs with the Release in `fail`, so the cause is visible.
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// What an operation in flight is told.
     #[cold]
     pub(crate) fn error(&self) -> Error {
+        self.reported.store(true, Ordering::Relaxed);
         self.cause.get().cloned().unwrap_or_else(|| {
             Error::new(
                 ErrorKind::Internal,
@@ -59,14 +70,24 @@ impl AbortState {
         })
     }
 
-    /// What an operation that starts after the failure is told.
+    /// What an operation that starts after the failure is told: the cause, if no call of this rank
+    /// has returned it yet, and that the communicator is of no use any more from then on.
     #[cold]
     pub(crate) fn poisoned(&self) -> Error {
+        let reported = self.reported.swap(true, Ordering::Relaxed);
         let cause = self.error();
+        if !reported {
+            return cause;
+        }
         Error::new(
             ErrorKind::Poisoned,
             format!("the communicator failed earlier; make a new one. First cause: {cause}"),
         )
+    }
+
+    /// Notes that the user knows of the failure, since it came from there.
+    pub(crate) fn note_reported(&self) {
+        self.reported.store(true, Ordering::Relaxed);
     }
 
     /// Records the first failure and wakes every sleeper; whether this one was the first.

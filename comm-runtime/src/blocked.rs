@@ -56,6 +56,8 @@ pub(crate) struct BlockedReport {
 pub(crate) struct MismatchQuery {
     pub(crate) lane: LaneKey,
     pub(crate) signature: Signature,
+    /// The hash that the step carried.
+    pub(crate) step_hash: u32,
 }
 
 impl Core {
@@ -204,9 +206,11 @@ impl Core {
             LaneKey::Collective => LaneKey::Collective,
         };
         let own = self.lane(lane).and_then(|lane| {
-            lane.history
-                .find(query.signature.sequence)
-                .or_else(|| lane.history.last())
+            let history = &lane.history;
+            history
+                .find_hash(query.step_hash)
+                .or_else(|| history.find(query.signature.sequence))
+                .or_else(|| history.last())
         });
         if let Some(own) = own {
             self.fail(mismatch(self.rank, &own, from, &query.signature));
@@ -230,12 +234,12 @@ impl Core {
             .ends
             .recv
             .iter()
-            .find(|end| end.mismatched)
-            .map(|end| end.peer);
-        if let (Some(peer), Some(identity)) = (unknown, active.identity) {
+            .find_map(|end| Some((end.peer, end.mismatched?)));
+        if let (Some((peer, step_hash)), Some(identity)) = (unknown, active.identity) {
             let query = MismatchQuery {
                 lane: lane.key,
                 signature: identity.signature,
+                step_hash,
             };
             if self.ask_mismatch(peer, &query).is_ok() && self.wait_for_failure(EXPLANATION) {
                 return self.abort.error();

@@ -75,6 +75,16 @@ impl History {
         Signature::unpack([sequence, shape, count]).ok()
     }
 
+    /// The latest remembered operation whose steps carry this hash.
+    pub(crate) fn find_hash(&self, hash: u32) -> Option<Signature> {
+        let begun = self.begun();
+        let oldest = begun.saturating_sub(ENTRIES as u64);
+        (oldest..begun)
+            .rev()
+            .filter_map(|sequence| self.find(sequence))
+            .find(|signature| signature.hash() == hash)
+    }
+
     /// Operations begun so far.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
@@ -115,6 +125,11 @@ mod tests {
         assert_eq!(history.find(150), Some(signature(150)));
         assert_eq!(history.find(200), None);
         assert_eq!(history.begun(), 200);
+        assert_eq!(
+            history.find_hash(signature(150).hash()),
+            Some(signature(150))
+        );
+        assert_eq!(history.find_hash(signature(10).hash()), None);
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! * `send` completes when its buffer is reusable, which does not mean that the message was
 //!   received.
 //! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
-//!   flight return its cause, later ones [`ErrorKind::Poisoned`] with the cause. Nothing hangs.
+//!   flight, and the first one after it, return its cause, later ones [`ErrorKind::Poisoned`] with
+//!   the cause. Nothing hangs.
 //! * Dropping the last handle leaves in order: peers that still wait for this rank get an error.
 //!   Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
@@ -224,7 +225,7 @@ impl Core {
     /// Whether the inlined paths may be taken.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.abort.check().is_ok() && !self.fork.in_child()
+        !self.abort.has_failed() && !self.fork.in_child()
     }
 
     /// Whether new operations may start.
@@ -241,7 +242,7 @@ impl Core {
                 "the communicator belongs to the parent of this forked process; make a new one",
             ));
         }
-        if self.abort.check().is_err() {
+        if self.abort.has_failed() {
             return Err(self.abort.poisoned());
         }
         Ok(())
@@ -358,6 +359,7 @@ impl Communicator {
     pub fn abort(&self) {
         let text = format!("rank {} called abort()", self.core.rank);
         self.core.fail(Error::new(ErrorKind::Aborted, text));
+        self.core.abort.note_reported();
     }
 }
 

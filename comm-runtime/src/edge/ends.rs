@@ -92,13 +92,16 @@ impl SendEnd {
     #[inline]
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> Result<Option<Outgoing>> {
         match &mut self.kind {
-            SendKind::Memory(fifo) => Ok(fifo.try_slot()?.map(|slot| {
-                if bytes <= SMALL_BYTES {
-                    Outgoing::Small
-                } else {
-                    Outgoing::Slot(slot)
-                }
-            })),
+            SendKind::Memory(fifo) => Ok(fifo
+                .try_slot()
+                .map_err(|error| at(error, self.peer))?
+                .map(|slot| {
+                    if bytes <= SMALL_BYTES {
+                        Outgoing::Small
+                    } else {
+                        Outgoing::Slot(slot)
+                    }
+                })),
             SendKind::Message(message) => {
                 if let Some(slot) = message.try_slot()? {
                     return Ok(Some(Outgoing::Slot(slot)));
@@ -207,8 +210,8 @@ pub(crate) struct RecvEnd {
     /// Private copy of a small step's payload.
     small: Box<[u8; SMALL_BYTES]>,
     own_rank: Rank,
-    /// Set when a step of an operation arrived whose signature is not known here.
-    pub(crate) mismatched: bool,
+    /// Hash of the step that arrived of an operation whose signature is not known here.
+    pub(crate) mismatched: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -229,7 +232,7 @@ impl RecvEnd {
             kind,
             small: Box::new([0; SMALL_BYTES]),
             own_rank,
-            mismatched: false,
+            mismatched: None,
         })
     }
 
@@ -254,25 +257,27 @@ impl RecvEnd {
         bytes: usize,
     ) -> Result<Option<*const u8>> {
         let step = match &mut self.kind {
-            RecvKind::Memory(fifo) => match fifo.try_step()? {
-                None => return Ok(None),
-                Some(Arrived::Small { signature_hash }) => {
-                    if signature_hash != identity.hash || bytes > SMALL_BYTES {
-                        self.mismatched = true;
-                        return Err(mismatch_with_unknown(
-                            self.own_rank,
-                            &identity.signature,
-                            self.peer,
-                        ));
+            RecvKind::Memory(fifo) => {
+                match fifo.try_step().map_err(|error| at(error, self.peer))? {
+                    None => return Ok(None),
+                    Some(Arrived::Small { signature_hash }) => {
+                        if signature_hash != identity.hash || bytes > SMALL_BYTES {
+                            self.mismatched = Some(signature_hash);
+                            return Err(mismatch_with_unknown(
+                                self.own_rank,
+                                &identity.signature,
+                                self.peer,
+                            ));
+                        }
+                        fifo.read_small(&mut self.small[..bytes])?;
+                        return Ok(Some(self.small.as_ptr()));
                     }
-                    fifo.read_small(&mut self.small[..bytes])?;
-                    return Ok(Some(self.small.as_ptr()));
+                    Some(Arrived::Slot(step)) => step,
+                    Some(Arrived::Offer(header)) => {
+                        return Err(self.mismatch(identity, header.signature));
+                    }
                 }
-                Some(Arrived::Slot(step)) => step,
-                Some(Arrived::Offer(header)) => {
-                    return Err(self.mismatch(identity, header.signature));
-                }
-            },
+            }
             RecvKind::Message(message) => {
                 let step = match message.try_step()? {
                     Some(step) => Some(step),
@@ -308,8 +313,8 @@ impl RecvEnd {
             {
                 Ok(true)
             }
-            Some(Arrived::Small { .. }) => {
-                self.mismatched = true;
+            Some(Arrived::Small { signature_hash }) => {
+                self.mismatched = Some(signature_hash);
                 let own = &identity.signature;
                 Err(mismatch_with_unknown(self.own_rank, own, self.peer))
             }
@@ -400,6 +405,12 @@ fn no_direct() -> Error {
         ErrorKind::Internal,
         "a direct transfer was tried over an edge that has none",
     )
+}
+
+/// Names the rank at the other end of an edge that failed.
+#[cold]
+fn at(error: Error, peer: Rank) -> Error {
+    error.with("peer", peer)
 }
 
 /// The error of two operations that do not belong together.

@@ -2,9 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,11 +91,16 @@ pub(crate) struct Joined {
 
 /// A port that nobody uses at the moment.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    /// Ports that tests of this process were given; the system may offer one again once it is
+    /// closed, before the test that has it listens there.
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }
 
 pub(crate) fn soon() -> Instant {
