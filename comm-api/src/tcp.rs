@@ -42,7 +42,7 @@ impl TcpSettings {
         settings: &mut Settings,
     ) -> Result<Self> {
         Ok(Self {
-            sockets: number("COMM_NET_SOCKETS", 16, "1", lookup, settings)?,
+            sockets: number("COMM_NET_SOCKETS", 16, "2", lookup, settings)?,
             buffer_bytes: number(
                 "COMM_NET_SOCKET_BUFFER_BYTES",
                 1 << 30,

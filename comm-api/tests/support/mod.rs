@@ -21,6 +21,9 @@ thread_local! {
 #[allow(unused_macros, reason = "not every test file needs it")]
 macro_rules! on_every_transport {
     ($($test:ident),* $(,)?) => {
+        // Also where no transport is compiled in.
+        const _: &[fn()] = &[$($test),*];
+
         #[cfg(all(feature = "shm", target_os = "linux"))]
         mod over_shm {
             $(#[test] fn $test() { crate::support::over("shm", super::$test) })*

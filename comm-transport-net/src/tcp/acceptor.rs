@@ -15,7 +15,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use comm_core::net::{NetListener, NetRecv};
 use comm_core::{Error, ErrorKind, Result};
 use socket2::Socket;
 
@@ -23,7 +22,8 @@ use super::poller::{Event, Interest};
 use super::recv::{RecvState, TcpRecv};
 use super::shared::{Member, Shared, lock};
 use super::socket::{Sock, acknowledge_lazily, listening, prepare};
-use super::wire::{CONFIRMATION, Handle, Hello, Token, answer};
+use super::stranger::Stranger;
+use super::wire::{Handle, Hello, Token};
 
 /// How long a connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
@@ -49,8 +49,9 @@ pub(crate) struct Acceptor {
     half_open: BTreeMap<u64, Instant>,
 }
 
+/// A listener as the acceptor sees it.
 #[derive(Debug)]
-struct Listening {
+pub(crate) struct Listening {
     handle: Handle,
     /// Connections of which some sockets have come.
     partial: Vec<Partial>,
@@ -186,128 +187,44 @@ fn greet(shared: &Arc<Shared>, socket: Socket, address: Option<SocketAddr>) {
     }
     shared.insert(
         number,
-        Arc::new(Stranger {
-            number,
-            address,
-            deadline,
-            state: Mutex::new(Some(Greeting {
-                socket,
-                received: [0; Hello::BYTES],
-                count: 0,
-                hello: None,
-            })),
-        }),
+        Arc::new(Stranger::new(number, address, deadline, socket)),
     );
     shared.set_deadline(deadline, number);
 }
 
-/// A connection that has not said who it is.
-#[derive(Debug)]
-struct Stranger {
-    number: u64,
-    address: Option<SocketAddr>,
-    deadline: Instant,
-    /// Empty once it is over.
-    state: Mutex<Option<Greeting>>,
-}
-
-#[derive(Debug)]
-struct Greeting {
-    socket: Sock,
-    received: [u8; Hello::BYTES],
-    count: usize,
-    /// What it said, once that was answered.
-    hello: Option<Hello>,
-}
-
-/// How a greeting goes on.
-enum Step {
-    Waiting,
-    Confirmed,
-    Refused(&'static str),
-}
-
-impl Stranger {
-    fn step(&self, greeting: &mut Greeting, shared: &Shared) -> std::io::Result<Step> {
-        const ENDED: Step = Step::Refused("it ended before it had greeted");
-        while greeting.hello.is_none() {
-            match greeting
-                .socket
-                .read(&mut greeting.received[greeting.count..])?
-            {
-                None => return Ok(Step::Waiting),
-                Some(0) => return Ok(ENDED),
-                Some(bytes) => greeting.count += bytes,
-            }
-            if greeting.count < Hello::BYTES {
-                continue;
-            }
-            let Some(hello) = Hello::decode(&greeting.received) else {
-                return Ok(Step::Refused("it does not greet as this version does"));
-            };
-            let Some(token) = lock(&shared.acceptor).answer_to(&hello) else {
-                return Ok(Step::Refused("its token belongs to no listener (any more)"));
-            };
-            if greeting.socket.write(&answer(&token))? != Some(answer(&token).len()) {
-                return Ok(Step::Refused("it takes no answer"));
-            }
-            greeting.hello = Some(hello);
-        }
-        let mut confirmation = [0];
-        Ok(match greeting.socket.read(&mut confirmation)? {
-            None => Step::Waiting,
-            Some(0) => ENDED,
-            Some(_) if confirmation == [CONFIRMATION] => Step::Confirmed,
-            Some(_) => Step::Refused("it does not confirm as this version does"),
-        })
-    }
-
-    fn leave(&self, shared: &Shared) {
-        shared.clear_deadline(self.deadline, self.number);
-        lock(&shared.acceptor).half_open.remove(&self.number);
-        shared.remove(self.number);
-    }
-
-    fn refuse(&self, reason: &str) {
-        tracing::warn!(address = ?self.address, reason, "a connection was refused");
-    }
-}
-
-impl Member for Stranger {
-    fn ready(&self, shared: &Arc<Shared>, _socket: usize, _event: Event) -> bool {
-        let mut state = lock(&self.state);
-        let Some(greeting) = &mut *state else {
-            return false;
-        };
-        match self.step(greeting, shared) {
-            Ok(Step::Waiting) => return true,
-            Ok(Step::Confirmed) => {
-                if let Some(Greeting {
-                    socket,
-                    hello: Some(hello),
-                    ..
-                }) = state.take()
-                {
-                    admit(shared, hello, socket);
-                }
-            }
-            Ok(Step::Refused(reason)) => self.refuse(reason),
-            Err(error) => self.refuse(&error.to_string()),
-        }
-        *state = None;
-        self.leave(shared);
-        true
-    }
-
-    fn expired(&self, shared: &Arc<Shared>) {
-        if lock(&self.state).take().is_some() {
-            self.refuse("it did not greet in time");
-        }
-        self.leave(shared);
-    }
-}
-
 impl Acceptor {
+    /// Takes note that a stranger has greeted, or never will.
+    pub(crate) fn met(&mut self, number: u64) {
+        self.half_open.remove(&number);
+    }
+
+    /// Adds a listener; its handle.
+    pub(crate) fn listen(&mut self, number: u64) -> Result<Vec<u8>> {
+        let handle = Handle {
+            knock: Token::random()?,
+            answer: Token::random()?,
+            addresses: self.addresses.clone(),
+        };
+        let encoded = handle.encode();
+        let listening = Listening {
+            handle,
+            partial: Vec::new(),
+            ready: VecDeque::new(),
+        };
+        self.listeners.insert(number, listening);
+        Ok(encoded)
+    }
+
+    /// The next connection of a listener.
+    pub(crate) fn take_ready(&mut self, number: u64) -> Option<TcpRecv> {
+        self.listeners.get_mut(&number)?.ready.pop_front()
+    }
+
+    /// Removes a listener, and with it the connections that nobody took.
+    pub(crate) fn forget(&mut self, number: u64) -> Option<Listening> {
+        self.listeners.remove(&number)
+    }
+
     /// The listener that a hello means. Looks at all of them, to take equally long.
     fn meant(&self, hello: &Hello) -> Option<u64> {
         let mut meant = None;
@@ -319,14 +236,14 @@ impl Acceptor {
         meant
     }
 
-    fn answer_to(&self, hello: &Hello) -> Option<Token> {
+    pub(crate) fn answer_to(&self, hello: &Hello) -> Option<Token> {
         let number = self.meant(hello)?;
         Some(self.listeners.get(&number)?.handle.answer)
     }
 }
 
 /// Takes a socket into the connection to which it belongs; the last one makes it ready.
-fn admit(shared: &Arc<Shared>, hello: Hello, socket: Sock) {
+pub(crate) fn admit(shared: &Arc<Shared>, hello: Hello, socket: Sock) {
     let mut acceptor = lock(&shared.acceptor);
     let Some(listening) = acceptor
         .meant(&hello)
@@ -368,60 +285,4 @@ fn admit(shared: &Arc<Shared>, hello: Hello, socket: Sock) {
     listening
         .ready
         .push_back(TcpRecv::new(shared, number, state));
-}
-
-/// A listener.
-#[derive(Debug)]
-pub(crate) struct TcpListener {
-    shared: Arc<Shared>,
-    number: u64,
-    handle: Vec<u8>,
-}
-
-impl TcpListener {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
-        shared.check()?;
-        let number = shared.new_member();
-        let mut acceptor = lock(&shared.acceptor);
-        let handle = Handle {
-            knock: Token::random()?,
-            answer: Token::random()?,
-            addresses: acceptor.addresses.clone(),
-        };
-        let encoded = handle.encode();
-        let listening = Listening {
-            handle,
-            partial: Vec::new(),
-            ready: VecDeque::new(),
-        };
-        acceptor.listeners.insert(number, listening);
-        Ok(Self {
-            shared: Arc::clone(shared),
-            number,
-            handle: encoded,
-        })
-    }
-}
-
-// SAFETY: touches no registered memory; the ends that it hands out keep the promise.
-unsafe impl NetListener for TcpListener {
-    fn handle(&self) -> &[u8] {
-        &self.handle
-    }
-
-    fn accept(&mut self) -> Result<Option<Box<dyn NetRecv>>> {
-        self.shared.check()?;
-        let mut acceptor = lock(&self.shared.acceptor);
-        let listening = acceptor.listeners.get_mut(&self.number);
-        let ready = listening.and_then(|listening| listening.ready.pop_front());
-        Ok(ready.map(|end| Box::new(end) as _))
-    }
-}
-
-impl Drop for TcpListener {
-    fn drop(&mut self) {
-        let gone = lock(&self.shared.acceptor).listeners.remove(&self.number);
-        // Without the lock: connections that nobody took are closed.
-        drop(gone);
-    }
 }

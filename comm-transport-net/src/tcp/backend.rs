@@ -8,8 +8,9 @@ use comm_core::net::{
 };
 use comm_core::{Armed, Error, ErrorKind, Result};
 
-use super::acceptor::{self, TcpListener};
+use super::acceptor;
 use super::dial::TcpConnect;
+use super::listener::TcpListener;
 use super::memory;
 use super::options::{MAX_ADDRESSES, TcpOptions};
 use super::requests::CAPACITY;

@@ -26,6 +26,7 @@
 mod acceptor;
 mod backend;
 mod dial;
+mod listener;
 mod memory;
 mod options;
 mod poller;
@@ -34,6 +35,8 @@ mod requests;
 mod send;
 mod shared;
 mod socket;
+mod staging;
+mod stranger;
 mod stripes;
 mod wire;
 

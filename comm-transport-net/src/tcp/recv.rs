@@ -16,11 +16,9 @@ use super::poller::{Event, Interest};
 use super::requests::Requests;
 use super::shared::{Member, Shared, lock};
 use super::socket::{Sock, failure};
+use super::staging::{STAGING_BYTES, Staging};
 use super::stripes::Parts;
 use super::wire::{FRAME_BYTES, HANG_UP_LENGTH, HANG_UP_TRUNCATED, parse_frame};
-
-/// Size of the staging buffer: longer messages are worth a second read.
-const STAGING_BYTES: usize = 8 << 10;
 
 /// Bytes after which a call returns although there may be more.
 const BUDGET_BYTES: usize = 8 << 20;
@@ -282,61 +280,6 @@ impl RecvState {
                 !self.parts.left(number).is_empty() && (staged || !self.blocked[number])
             }),
         }
-    }
-}
-
-/// Bytes of the first socket that were read before their place was known.
-struct Staging {
-    bytes: Box<[u8; STAGING_BYTES]>,
-    start: usize,
-    end: usize,
-}
-
-impl Staging {
-    fn new() -> Self {
-        Self {
-            bytes: Box::new([0; STAGING_BYTES]),
-            start: 0,
-            end: 0,
-        }
-    }
-
-    const fn len(&self) -> usize {
-        self.end - self.start
-    }
-
-    /// Where more can be read to.
-    fn room(&mut self) -> &mut [u8] {
-        if self.start > 0 {
-            // Less than a head is left when more is read.
-            self.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        &mut self.bytes[self.end..]
-    }
-
-    const fn received(&mut self, bytes: usize) {
-        self.end += bytes;
-    }
-
-    fn take_head(&mut self) -> [u8; FRAME_BYTES] {
-        let mut head = [0; FRAME_BYTES];
-        self.take(&mut head);
-        head
-    }
-
-    /// Moves bytes to `target`; how many.
-    fn take(&mut self, target: &mut [u8]) -> usize {
-        let bytes = self.len().min(target.len());
-        target[..bytes].copy_from_slice(&self.bytes[self.start..self.start + bytes]);
-        self.start += bytes;
-        bytes
-    }
-}
-
-impl std::fmt::Debug for Staging {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staging").field("len", &self.len()).finish()
     }
 }
 

@@ -1,10 +1,12 @@
 //! One non-blocking socket and what the poller is to report of it.
 
-use std::io::{self, ErrorKind as Io, IoSlice, IoSliceMut, Read};
+use std::io::{self, ErrorKind as Io, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use comm_core::{Error, ErrorKind};
+use rustix::io::{Errno, readv};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use super::options::TcpOptions;
@@ -73,7 +75,7 @@ impl Sock {
 
     /// Reads what there is; `None` if nothing, 0 at the end.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        retry(|| (&*self.socket).read(buffer))
+        retry(|| Ok(recv(&*self.socket, &mut *buffer, RecvFlags::empty())?.0))
     }
 
     /// As [`Sock::read`], into the first buffer before the second.
@@ -84,20 +86,21 @@ impl Sock {
     ) -> io::Result<Option<usize>> {
         retry(|| {
             let mut buffers = [IoSliceMut::new(first), IoSliceMut::new(second)];
-            (&*self.socket).read_vectored(&mut buffers)
+            readv(&*self.socket, &mut buffers)
         })
     }
 
     /// Writes what fits; `None` if nothing.
     pub(crate) fn write(&self, data: &[u8]) -> io::Result<Option<usize>> {
-        retry(|| self.socket.send_with_flags(data, NO_SIGNAL))
+        retry(|| send(&*self.socket, data, NO_SIGNAL))
     }
 
     /// As [`Sock::write`], of the first piece before the second.
     pub(crate) fn write_both(&self, first: &[u8], second: &[u8]) -> io::Result<Option<usize>> {
         retry(|| {
             let pieces = [IoSlice::new(first), IoSlice::new(second)];
-            self.socket.send_vectored_with_flags(&pieces, NO_SIGNAL)
+            let mut nothing = SendAncillaryBuffer::default();
+            sendmsg(&*self.socket, &pieces, &mut nothing, NO_SIGNAL)
         })
     }
 }
@@ -112,18 +115,20 @@ impl Drop for Sock {
 
 /// Writing to a closed connection must not raise a signal.
 #[cfg(not(target_vendor = "apple"))]
-const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 /// A socket option does the same there.
 #[cfg(target_vendor = "apple")]
-const NO_SIGNAL: i32 = 0;
+const NO_SIGNAL: SendFlags = SendFlags::empty();
 
-fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+/// Calls through `rustix`, since the C library's functions are cancellation points, which cost a
+/// thread that polls some tens of nanoseconds each time.
+fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<Option<usize>> {
     loop {
         match call() {
             Ok(bytes) => return Ok(Some(bytes)),
-            Err(error) if error.kind() == Io::WouldBlock => return Ok(None),
-            Err(error) if error.kind() == Io::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -148,11 +153,7 @@ pub(crate) fn connecting(address: SocketAddr, options: &TcpOptions) -> io::Resul
     prepare(&socket, options)?;
     set_buffers(&socket, options)?;
     match socket.connect(&address.into()) {
-        Err(error)
-            if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
-        {
-            Err(error)
-        }
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
         _ => Ok(socket),
     }
 }

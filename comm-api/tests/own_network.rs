@@ -1,0 +1,61 @@
+//! A network of the program's own, registered through the builder.
+#![cfg(all(feature = "net", target_os = "linux"))]
+
+mod support;
+
+use comm_api::ReduceOp;
+use comm_testkit::net::{MockConfig, MockFabric};
+use std::sync::Arc;
+
+/// Ranks over a mock network under this name.
+fn over_fabric(ranks: u32, only: &[&str]) -> Vec<comm_api::Communicator> {
+    let fabric = MockFabric::new(MockConfig::default()).unwrap();
+    let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+    support::init_all_with(ranks, |builder| {
+        let fabric = fabric.clone();
+        builder
+            .net_backend("fabric", move |_| Ok(Arc::new(fabric.card()?)))
+            .only_transports(only.clone())
+    })
+    .unwrap()
+}
+
+#[test]
+fn collectives_and_messages_run_over_a_network_of_ones_own() {
+    support::on_every_rank(over_fabric(3, &["fabric"]), |comm| {
+        for count in [1, 1000, 300_000] {
+            let mut values = vec![comm.rank() + 1; count];
+            comm.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+            assert!(values.iter().all(|sum| *sum == 6));
+        }
+        let large = vec![7_u8; 3_000_000];
+        match comm.rank() {
+            0 => comm.send(&large, 1).unwrap(),
+            1 => {
+                let mut received = vec![0; large.len()];
+                comm.recv(&mut received, 0).unwrap();
+                assert!(received == large);
+            }
+            _ => {}
+        }
+        let edges = comm.explain().edges;
+        assert!(!edges.is_empty() && edges.iter().all(|edge| edge.transport == "fabric"));
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn it_is_tried_behind_the_transports_of_one_host_and_before_the_built_in_network() {
+    let names: Vec<String> = comm_api::compiled_transports()
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
+    for comm in over_fabric(2, &[]) {
+        let explained = comm.explain().transports;
+        let order: Vec<_> = explained.iter().map(|(name, _)| name.as_str()).collect();
+        let mut expected: Vec<_> = names.iter().map(String::as_str).collect();
+        let before_net = expected.iter().position(|name| *name == "net");
+        expected.insert(before_net.unwrap_or(expected.len()), "fabric");
+        assert_eq!(order, expected);
+    }
+}
