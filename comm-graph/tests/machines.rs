@@ -1,4 +1,5 @@
-//! Plans of machines that nobody built: random topologies, uneven hosts, steering variables.
+//! Plans of machines that nobody built: random topologies, uneven hosts, variables that guide the
+//! search.
 
 use comm_core::ErrorKind;
 use comm_graph::model::{HostMemory, NodeKind, System, build};
