@@ -22,7 +22,6 @@ mod drive;
 mod edge;
 mod fork;
 mod history;
-pub mod kernels;
 mod lane;
 mod operation;
 mod plan;

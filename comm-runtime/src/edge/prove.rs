@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use comm_core::{Algorithm, Error, ErrorKind, OperationKind, Result, Signature};
 
 use super::ends::{Identity, Outgoing, RecvEnd, SendEnd};
-use crate::kernels;
+use comm_kernels as kernels;
 
 /// Length of the page; less if the edge's slots are smaller.
 const PAGE_BYTES: usize = 4096;

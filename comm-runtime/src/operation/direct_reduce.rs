@@ -25,8 +25,8 @@ use comm_core::fifo::{Claim, Offer, Offers};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, no_offers};
-use crate::kernels::{self, Reducer};
 use crate::plan::{Plan, Resolved};
+use comm_kernels::{self as kernels, Reducer};
 
 /// Bytes of one slice: all ranks' slices fit into the second cache level together, and the price of
 /// the claims vanishes.

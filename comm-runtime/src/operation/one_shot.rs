@@ -13,8 +13,8 @@ use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing};
-use crate::kernels;
 use crate::plan::Plan;
+use comm_kernels as kernels;
 
 /// What one rank does in a one-shot reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use comm_core::fifo::SMALL_BYTES;
 use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing};
-use crate::kernels;
 use crate::plan::{Plan, Resolved};
+use comm_kernels as kernels;
 
 /// A plan's programs under way.
 #[derive(Debug)]

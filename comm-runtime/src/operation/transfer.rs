@@ -26,7 +26,7 @@ use comm_core::net::Transfer;
 
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, no_offers};
-use crate::kernels;
+use comm_kernels as kernels;
 
 /// Length of an offered slice: long enough to make its bookkeeping cheap, short enough to be
 /// waited for by a sender that gives up.

@@ -21,9 +21,9 @@ use std::sync::OnceLock;
 
 use comm_core::{Algorithm, DType, OperationKind, Rank, ReduceOp, Signature};
 
-use crate::kernels::Reducer;
 use crate::operation::Fold;
 use crate::operation::program::Program;
+use comm_kernels::Reducer;
 
 pub use config::PlanConfig;
 pub(crate) use extent::{Extent, Extents};

@@ -8,7 +8,7 @@ use super::cache::PlanCache;
 use super::choose::{World, choose};
 use super::schedule::Schedule;
 use super::{Plan, PlanConfig, Request};
-use crate::kernels::Reducer;
+use comm_kernels::Reducer;
 
 /// Makes and caches the plans of one communicator.
 #[derive(Debug)]

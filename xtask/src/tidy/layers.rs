@@ -15,7 +15,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("comm-transport-p2p", &["comm-core"]),
     ("comm-transport-shm", &["comm-core"]),
     ("comm-transport-net", &["comm-core"]),
-    ("comm-runtime", &["comm-core", "comm-graph"]),
+    ("comm-kernels", &["comm-core"]),
+    ("comm-runtime", &["comm-core", "comm-graph", "comm-kernels"]),
+    ("comm-group", &["comm-core", "comm-codec", "comm-runtime"]),
     ("comm-device-cuda", &["comm-core", "comm-runtime"]),
     ("comm-testkit", &["comm-core", "comm-runtime"]),
     (
@@ -28,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "comm-transport-shm",
             "comm-transport-net",
             "comm-runtime",
+            "comm-group",
             "comm-device-cuda",
         ],
     ),

@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "users' buffers and slots in memory that a peer writes",
     ),
     (
-        "comm-runtime/src/kernels",
+        "comm-kernels/src",
         "copy and reduction over raw pointers, SIMD",
     ),
     ("comm-device-cuda/src", "the driver's C interface"),

@@ -1,5 +1,17 @@
 //! Copy and reduce kernels for host memory.
 //!
+//! ```
+//! use comm_core::{DType, ReduceOp};
+//! use comm_kernels::Reducer;
+//!
+//! let sum = Reducer::new(DType::F32, ReduceOp::Sum)?;
+//! let (left, right, mut total) = ([1.0_f32, 2.0], [10.0_f32, 20.0], [0.0_f32; 2]);
+//! // SAFETY: all arrays hold two elements of the reducer's type and do not overlap.
+//! unsafe { sum.reduce(total.as_mut_ptr().cast(), left.as_ptr().cast(), right.as_ptr().cast(), 2) };
+//! assert_eq!(total, [11.0, 22.0]);
+//! # Ok::<(), comm_core::Error>(())
+//! ```
+//!
 //! # Contract
 //!
 //! * Everything works on raw pointers at any alignment. No Rust reference to the memory is formed

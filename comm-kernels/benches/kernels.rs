@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use comm_core::{DType, ReduceOp};
-use comm_runtime::kernels::{Reducer, copy, copy_streaming};
+use comm_kernels::{Reducer, copy, copy_streaming};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// A page-aligned start inside a zeroed buffer.
