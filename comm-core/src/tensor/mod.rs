@@ -11,6 +11,7 @@
 //!   storage, so no two handles ever write to one element.
 //! * Elements of all [`DType`]s can be held, viewed and moved; typed slices exist for those with a
 //!   Rust [`Element`] type, bytes for all.
+//! * Tensors serialise with their elements, or beside a value: [`out_of_band`].
 //! * Access to the contents from the CPU is an error for memory that is not on the host, and for a
 //!   tensor that is not contiguous.
 //!
@@ -34,6 +35,7 @@
 mod dims;
 mod elements;
 mod layout;
+pub mod out_of_band;
 mod shared;
 mod storage;
 #[cfg(test)]

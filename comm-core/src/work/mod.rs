@@ -166,6 +166,45 @@ impl<T: Send + 'static> Work<T> {
         Work::new(shared)
     }
 
+    /// Turns the result into another one, by value, as soon as the operation has ended; now, if it
+    /// has.
+    ///
+    /// `convert` runs on the thread that ends the operation, after its continuations. The returned
+    /// work is the operation from then on: waiting drives it, cancelling cancels it. It ends with
+    /// [`ErrorKind::Internal`] if `convert` panics.
+    pub fn map<R: Send + 'static>(
+        self,
+        convert: impl FnOnce(Result<T>) -> Result<R> + Send + 'static,
+    ) -> Work<R> {
+        let source = Arc::clone(&self.shared);
+        let on_cancel: CancelHook = Box::new(move || source.cancel());
+        let shared = Arc::new(Shared::new(Some(on_cancel), self.shared.driver()));
+        let completer = Completer {
+            shared: Some(Arc::clone(&shared)),
+        };
+        self.shared.consume(
+            Box::new(move |result| {
+                let outcome = catch_unwind(AssertUnwindSafe(|| convert(result)));
+                completer.complete(outcome.unwrap_or_else(|panic| {
+                    let text = panic_text(panic.as_ref()).to_owned();
+                    tracing::error!(panic = text, "converting a result panicked");
+                    Err(
+                        Error::new(ErrorKind::Internal, "converting a result panicked")
+                            .with("panic", text),
+                    )
+                }));
+            }),
+            Some(Arc::clone(&shared) as Arc<dyn AsyncWork>),
+        );
+        Work::new(shared)
+    }
+
+    /// Ends `completer`'s operation with the result of this one, as soon as it is there.
+    pub fn forward(self, completer: Completer<T>) {
+        self.shared
+            .consume(Box::new(move |result| completer.complete(result)), None);
+    }
+
     /// Gives the handle up on purpose: the operation goes on, its outcome is nobody's business.
     pub fn detach(self) {}
 
@@ -331,6 +370,17 @@ impl WorkBuilder {
     /// dropped when the operation ends.
     #[must_use]
     pub fn on_cancel(mut self, hook: impl FnOnce() + Send + 'static) -> Self {
+        self.on_cancel = Some(Box::new(move || {
+            hook();
+            true
+        }));
+        self
+    }
+
+    /// As [`WorkBuilder::on_cancel`], with a hook that says whether it could pass the request on,
+    /// which [`Work::cancel`] returns.
+    #[must_use]
+    pub fn on_cancel_request(mut self, hook: impl FnOnce() -> bool + Send + 'static) -> Self {
         self.on_cancel = Some(Box::new(hook));
         self
     }

@@ -6,7 +6,8 @@
 //!   the lock; only a waker's `clone` does.
 //! * The result is either in the slot or held by exactly one thread that runs continuations with a
 //!   reference to it; that thread runs every continuation that arrives in the meantime and puts the
-//!   result back. So `T` needs no `Sync`, and a result can be moved out later.
+//!   result back, or gives it to the consumer. So `T` needs no `Sync`, and a result can be moved out
+//!   later.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Error, ErrorKind, Result};
 
 pub(super) type Continuation<T> = Box<dyn FnOnce(&Result<T>) + Send>;
-pub(super) type CancelHook = Box<dyn FnOnce() + Send>;
+pub(super) type Consumer<T> = Box<dyn FnOnce(Result<T>) + Send>;
+/// Passes a request to cancel on; whether somebody took it.
+pub(super) type CancelHook = Box<dyn FnOnce() -> bool + Send>;
 
 /// Where the result is.
 enum Slot<T> {
@@ -48,6 +51,8 @@ struct State<T> {
     /// Set when the outcome is known; what repeated waits return.
     outcome: Option<Result<()>>,
     continuations: Vec<Continuation<T>>,
+    /// Takes the result over after the continuations.
+    consumer: Option<Consumer<T>>,
     wakers: Vec<(u64, Waker)>,
     next_waker_key: u64,
     on_cancel: Option<CancelHook>,
@@ -75,6 +80,7 @@ impl<T: Send + 'static> Shared<T> {
                 slot: Slot::Pending,
                 outcome: None,
                 continuations: Vec::new(),
+                consumer: None,
                 wakers: Vec::new(),
                 next_waker_key: SHARED_KEY + 1,
                 on_cancel,
@@ -123,7 +129,14 @@ impl<T: Send + 'static> Shared<T> {
             }
             state = self.lock();
         }
-        state.slot = Slot::Here(result);
+        if let Some(consumer) = state.consumer.take() {
+            state.slot = Slot::Taken;
+            drop(state);
+            consumer(result);
+            state = self.lock();
+        } else {
+            state.slot = Slot::Here(result);
+        }
         let wakers = std::mem::take(&mut state.wakers);
         self.done.store(true, Ordering::Release);
         drop(state);
@@ -152,6 +165,28 @@ impl<T: Send + 'static> Shared<T> {
             waiting @ (Slot::Pending | Slot::Lent(_)) => {
                 state.slot = waiting;
                 state.continuations.push(continuation);
+            }
+        }
+        drop(replaced);
+    }
+
+    /// Hands the result to `consumer` when it is there; now, if it is.
+    pub(super) fn consume(&self, consumer: Consumer<T>, next: Option<Arc<dyn AsyncWork>>) {
+        let mut state = self.lock();
+        let replaced = next.and_then(|next| state.next.replace(next));
+        match std::mem::replace(&mut state.slot, Slot::Taken) {
+            Slot::Here(result) => {
+                drop(state);
+                consumer(result);
+            }
+            Slot::Taken => {
+                let failure = Err(taken(&state));
+                drop(state);
+                consumer(failure);
+            }
+            waiting @ (Slot::Pending | Slot::Lent(_)) => {
+                state.slot = waiting;
+                state.consumer = Some(consumer);
             }
         }
         drop(replaced);
@@ -273,13 +308,13 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
         let Some(on_cancel) = self.lock().on_cancel.take() else {
             return false;
         };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(on_cancel)) {
+        catch_unwind(AssertUnwindSafe(on_cancel)).unwrap_or_else(|panic| {
             tracing::error!(
                 panic = panic_text(panic.as_ref()),
                 "the cancel hook of an operation panicked; the operation goes on"
             );
-        }
-        true
+            true
+        })
     }
 
     fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {
