@@ -1,0 +1,9 @@
+//! Ordered point-to-point messages between workers.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod message;
+
+pub use address::{RankPath, WorkerAddress};
+pub use message::{MAX_PIGGYBACK_BYTES, MessageKind, Piggyback, Received, TensorDict};
