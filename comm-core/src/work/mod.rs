@@ -182,27 +182,48 @@ impl<T: Send + 'static> Work<T> {
         let completer = Completer {
             shared: Some(Arc::clone(&shared)),
         };
-        self.shared.consume(
-            Box::new(move |result| {
-                let outcome = catch_unwind(AssertUnwindSafe(|| convert(result)));
-                completer.complete(outcome.unwrap_or_else(|panic| {
-                    let text = panic_text(panic.as_ref()).to_owned();
-                    tracing::error!(panic = text, "converting a result panicked");
-                    Err(
-                        Error::new(ErrorKind::Internal, "converting a result panicked")
-                            .with("panic", text),
-                    )
-                }));
-            }),
-            Some(Arc::clone(&shared) as Arc<dyn AsyncWork>),
-        );
+        self.hand_over(completer, |result, completer| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| convert(result)));
+            completer.complete(outcome.unwrap_or_else(|panic| {
+                let text = panic_text(panic.as_ref()).to_owned();
+                tracing::error!(panic = text, "converting a result panicked");
+                Err(
+                    Error::new(ErrorKind::Internal, "converting a result panicked")
+                        .with("panic", text),
+                )
+            }));
+        });
         Work::new(shared)
     }
 
-    /// Ends `completer`'s operation with the result of this one, as soon as it is there.
+    /// Ends the operation of `completer` with the result of this one, as soon as it is there.
     pub fn forward(self, completer: Completer<T>) {
-        self.shared
-            .consume(Box::new(move |result| completer.complete(result)), None);
+        self.hand_over(completer, |result, completer| completer.complete(result));
+    }
+
+    /// Calls `finish` with the result, by value, as soon as the operation has ended (now, if it
+    /// has), on the thread that ends it, after its continuations.
+    ///
+    /// The completer's operation becomes the last link of this one's chain; `finish` ends it, or
+    /// keeps the completer and ends it later. If `finish` panics, it ends with
+    /// [`ErrorKind::Internal`].
+    pub fn hand_over<R: Send + 'static>(
+        self,
+        completer: Completer<R>,
+        finish: impl FnOnce(Result<T>, Completer<R>) + Send + 'static,
+    ) {
+        let next = completer
+            .shared
+            .clone()
+            .map(|next| next as Arc<dyn AsyncWork>);
+        let consumer = Box::new(move |result| {
+            let finished = catch_unwind(AssertUnwindSafe(|| finish(result, completer)));
+            if let Err(panic) = finished {
+                let panic = panic_text(panic.as_ref());
+                tracing::error!(panic, "taking a result over panicked");
+            }
+        });
+        self.shared.consume(consumer, next);
     }
 
     /// Gives the handle up on purpose: the operation goes on, its outcome is nobody's business.
