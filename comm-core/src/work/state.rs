@@ -21,7 +21,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Error, ErrorKind, Result};
 
 pub(super) type Continuation<T> = Box<dyn FnOnce(&Result<T>) + Send>;
-pub(super) type CancelHook = Box<dyn FnOnce() + Send>;
+pub(super) type CancelHook = Box<dyn FnOnce() -> bool + Send>;
 
 /// Where the result is.
 enum Slot<T> {
@@ -273,13 +273,13 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
         let Some(on_cancel) = self.lock().on_cancel.take() else {
             return false;
         };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(on_cancel)) {
+        catch_unwind(AssertUnwindSafe(on_cancel)).unwrap_or_else(|panic| {
             tracing::error!(
                 panic = panic_text(panic.as_ref()),
                 "the cancel hook of an operation panicked; the operation goes on"
             );
-        }
-        true
+            true
+        })
     }
 
     fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {
