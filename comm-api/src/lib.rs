@@ -47,8 +47,8 @@ pub use comm_core::{
 pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
 pub use comm_runtime::control::{JobSecret, LaunchEnvironment, Launcher};
 pub use comm_runtime::{
-    ConnectedEdge, Explanation, Plan, PlanConfig, Request, Setting, Settings, Source,
-    TransportContext, WaitPolicy,
+    Arrived, ConnectedEdge, Explanation, Frame, FrameHead, FrameOptions, FrameRef, Plan,
+    PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy,
 };
 pub use half::{bf16, f16};
 

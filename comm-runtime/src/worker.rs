@@ -78,8 +78,8 @@ impl WorkerPool {
     pub(crate) fn kick(&self, core: Arc<Core>, key: LaneKey) -> Result<()> {
         let place = match key {
             LaneKey::Collective => 0,
-            LaneKey::Send(peer) => peer as usize * 2 + 1,
-            LaneKey::Recv(peer) => peer as usize * 2,
+            LaneKey::Send(peer) | LaneKey::FrameSend(peer) => peer as usize * 2 + 1,
+            LaneKey::Recv(peer) | LaneKey::FrameRecv(peer) => peer as usize * 2,
         };
         let worker = self.workers[place % WORKERS]
             .get_or_init(|| self.start())
@@ -216,6 +216,9 @@ impl Core {
         };
         if self.abort.check().is_err() {
             return false;
+        }
+        if key.frame_peer().is_some() {
+            return self.arm_frames_for_worker(lane, &mut driving, doorbell);
         }
         let Some(mut queued) = driving.current.take() else {
             return false;

@@ -390,18 +390,17 @@ impl WorkBuilder {
     /// The hook passes the request on; ending the operation stays the completer's business. It is
     /// dropped when the operation ends.
     #[must_use]
-    pub fn on_cancel(mut self, hook: impl FnOnce() + Send + 'static) -> Self {
-        self.on_cancel = Some(Box::new(move || {
+    pub fn on_cancel(self, hook: impl FnOnce() + Send + 'static) -> Self {
+        self.try_cancel(move || {
             hook();
             true
-        }));
-        self
+        })
     }
 
-    /// As [`WorkBuilder::on_cancel`], with a hook that says whether it could pass the request on,
-    /// which [`Work::cancel`] returns.
+    /// As [`WorkBuilder::on_cancel`], with a hook that says whether the request came in time:
+    /// [`Work::cancel`] returns its answer.
     #[must_use]
-    pub fn on_cancel_request(mut self, hook: impl FnOnce() -> bool + Send + 'static) -> Self {
+    pub fn try_cancel(mut self, hook: impl FnOnce() -> bool + Send + 'static) -> Self {
         self.on_cancel = Some(Box::new(hook));
         self
     }

@@ -545,7 +545,7 @@ fn a_mapped_work_owns_the_result_is_driven_and_cancelled_in_place_of_its_source(
     assert_eq!(mapped.take().unwrap(), (here, "converted"));
 
     let (work, completer) = WorkBuilder::new()
-        .on_cancel_request(|| true)
+        .try_cancel(|| true)
         .channel::<u8>();
     let mapped = work.map(|result| result.map(u32::from));
     assert!(mapped.cancel());
@@ -553,7 +553,7 @@ fn a_mapped_work_owns_the_result_is_driven_and_cancelled_in_place_of_its_source(
     completer.complete(Err(Error::new(ErrorKind::Cancelled, "cancelled")));
     assert_eq!(mapped.take().unwrap_err().kind(), ErrorKind::Cancelled);
     let (work, completer) = WorkBuilder::new()
-        .on_cancel_request(|| false)
+        .try_cancel(|| false)
         .channel::<u8>();
     let mapped = work.map(|result| result);
     assert!(!mapped.cancel(), "the source says that it is too late");

@@ -38,7 +38,7 @@ impl CollWork {
         let works: Arc<[Arc<dyn AsyncWork>]> = works.into_iter().collect();
         let canceller = Arc::clone(&works);
         let (work, completer) = WorkBuilder::new()
-            .on_cancel_request(move || {
+            .try_cancel(move || {
                 // All of them, not only up to the first that agrees.
                 let taken = canceller.iter().filter(|work| work.cancel()).count();
                 taken > 0

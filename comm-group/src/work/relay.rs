@@ -30,7 +30,7 @@ impl Relay {
         let relay = Arc::new(Self::default());
         let canceller = Arc::clone(&relay);
         let (work, completer) = WorkBuilder::new()
-            .on_cancel_request(move || canceller.cancel())
+            .try_cancel(move || canceller.cancel())
             .driver(Arc::clone(&relay) as Arc<dyn Drive>)
             .channel();
         (work, completer, relay)

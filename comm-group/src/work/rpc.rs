@@ -77,7 +77,7 @@ impl<T: Send + 'static> Replies<T> {
         }
         let weak = Arc::downgrade(&self.state);
         let (work, completer) = WorkBuilder::new()
-            .on_cancel_request(move || {
+            .try_cancel(move || {
                 let Some(state) = weak.upgrade() else {
                     return false;
                 };

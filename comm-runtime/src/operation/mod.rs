@@ -14,6 +14,7 @@
 //!   when it is done, and takes them back when it is dropped.
 
 mod direct_reduce;
+pub(crate) mod frame;
 mod one_shot;
 pub(crate) mod program;
 mod run;

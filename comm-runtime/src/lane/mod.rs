@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! * A communicator has one lane for collectives, and one per peer and direction for messages.
+//! * A communicator has one lane for collectives, and one per peer and direction for messages and
+//!   for frames.
 //!   Operations of one lane run in the order in which they were submitted; lanes are independent.
 //! * At most one thread *drives* a lane at a time: whoever got the driver's role. The role is not
 //!   a lock: others can submit meanwhile. A sleeping worker gives it up, so a waiter can take over.
@@ -16,6 +17,9 @@
 //! use of the lane's state before the next one's. Bit [`QUEUED`] changes only under the queue's
 //! lock. Mail for a sleeping driver uses the same two swaps as the step FIFO: the driver swaps its
 //! doorbell in and looks again, the bringer puts the mail down and swaps the doorbell out.
+
+pub(crate) mod frames;
+pub(crate) mod poison;
 
 use std::cell::UnsafeCell;
 use std::collections::{HashSet, VecDeque};
@@ -33,6 +37,8 @@ use crate::call::Active;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::history::History;
 use crate::operation::Ends;
+use frames::{RecvLane, RecvRequest, SendLane, SendRequest, Stall};
+use poison::Poison;
 
 /// Which lane of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,6 +49,31 @@ pub(crate) enum LaneKey {
     Send(Rank),
     /// Messages from this rank.
     Recv(Rank),
+    /// Frames to this rank, and what it tells of them.
+    FrameSend(Rank),
+    /// Frames from this rank, and what it is told of them.
+    FrameRecv(Rank),
+}
+
+impl LaneKey {
+    /// The peer of a lane for frames.
+    pub(crate) const fn frame_peer(self) -> Option<Rank> {
+        match self {
+            Self::FrameSend(peer) | Self::FrameRecv(peer) => Some(peer),
+            Self::Collective | Self::Send(_) | Self::Recv(_) => None,
+        }
+    }
+
+    /// The other end of this lane of `rank`, as the rank there calls it.
+    pub(crate) const fn other_end(self, rank: Rank) -> Self {
+        match self {
+            Self::Collective => Self::Collective,
+            Self::Send(_) => Self::Recv(rank),
+            Self::Recv(_) => Self::Send(rank),
+            Self::FrameSend(_) => Self::FrameRecv(rank),
+            Self::FrameRecv(_) => Self::FrameSend(rank),
+        }
+    }
 }
 
 impl fmt::Display for LaneKey {
@@ -51,6 +82,8 @@ impl fmt::Display for LaneKey {
             Self::Collective => f.write_str("collective"),
             Self::Send(peer) => write!(f, "send to {peer}"),
             Self::Recv(peer) => write!(f, "recv from {peer}"),
+            Self::FrameSend(peer) => write!(f, "send_frame to {peer}"),
+            Self::FrameRecv(peer) => write!(f, "recv_frame from {peer}"),
         }
     }
 }
@@ -86,6 +119,14 @@ impl fmt::Debug for Queued {
     }
 }
 
+/// What the queue of a lane holds: operations, or on lanes for frames their requests.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    Operation(Queued),
+    Send(SendRequest),
+    Recv(RecvRequest),
+}
+
 /// What only the driver touches.
 #[derive(Debug, Default)]
 pub(crate) struct LaneState {
@@ -97,6 +138,12 @@ pub(crate) struct LaneState {
     pub(crate) requested: HashSet<(Rank, u32)>,
     /// The queued operation that is under way.
     pub(crate) current: Option<Queued>,
+    /// Frames that are sent.
+    pub(crate) send: SendLane,
+    /// Frames that are received.
+    pub(crate) recv: RecvLane,
+    /// Since when no frame has moved.
+    pub(crate) stall: Stall,
 }
 
 /// A newly connected end, or the reason why there is none.
@@ -119,6 +166,8 @@ pub(crate) struct BlockedState {
     pub(crate) signature: Signature,
     pub(crate) waits_for: Vec<Rank>,
     pub(crate) since: Instant,
+    /// Whether a thread of the user waits in it.
+    pub(crate) holds_user: bool,
 }
 
 /// One ordered sequence of operations.
@@ -126,9 +175,11 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(crate) history: History,
     pub(crate) blocked: Mutex<Option<BlockedState>>,
+    /// The failure of a lane for frames; others fail with their communicator.
+    pub(crate) poison: Poison,
     role: AtomicU32,
     state: UnsafeCell<LaneState>,
-    queue: Mutex<VecDeque<Queued>>,
+    queue: Mutex<VecDeque<Submitted>>,
     mailbox: Mutex<Vec<Mail>>,
     has_mail: AtomicBool,
     /// Doorbell number of the sleeping driver, or 0.
@@ -145,6 +196,7 @@ impl Lane {
             key,
             history: History::new(),
             blocked: Mutex::new(None),
+            poison: Poison::default(),
             role: AtomicU32::new(0),
             state: UnsafeCell::new(LaneState::default()),
             queue: Mutex::new(VecDeque::new()),
@@ -179,10 +231,20 @@ impl Lane {
     }
 
     /// Queues an operation behind all others.
-    pub(crate) fn submit(&self, queued: Queued) {
+    pub(crate) fn submit(&self, submitted: Submitted) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(queued);
+        queue.push_back(submitted);
         self.role.fetch_or(QUEUED, Ordering::Relaxed);
+    }
+
+    /// Whether something waits in the queue that nobody has begun.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.has_queued()
+            && !self
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_empty()
     }
 
     /// Brings newly connected ends and wakes a sleeping driver.
@@ -257,21 +319,47 @@ impl Driving<'_> {
     /// The queued operation to be driven now.
     pub(crate) fn current(&mut self) -> Option<&mut Queued> {
         if self.current.is_none() {
-            let mut queue = self
-                .lane
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let next = queue.pop_front();
-            if next.is_none() {
-                self.lane.role.fetch_and(!QUEUED, Ordering::Relaxed);
+            // A lane holds operations or frames, never both.
+            self.current = match self.next() {
+                Some(Submitted::Operation(queued)) => Some(queued),
+                _ => None,
+            };
+            if self.current.is_none() {
+                self.settle(false);
             }
-            drop(queue);
-            self.current = next;
         }
         // Through the field, so that the borrow is of the state alone.
         let state: &mut LaneState = self;
         state.current.as_mut()
+    }
+
+    /// Takes what was queued first.
+    pub(crate) fn next(&self) -> Option<Submitted> {
+        if !self.lane.has_queued() {
+            return None;
+        }
+        self.lane
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    }
+
+    /// Says whether something is under way that needs a driver beside what is queued; whether the
+    /// lane is idle now.
+    pub(crate) fn settle(&self, is_busy: bool) -> bool {
+        let queue = self
+            .lane
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_idle = queue.is_empty() && !is_busy;
+        if is_idle {
+            self.lane.role.fetch_and(!QUEUED, Ordering::Relaxed);
+        } else {
+            self.lane.role.fetch_or(QUEUED, Ordering::Relaxed);
+        }
+        is_idle
     }
 }
 

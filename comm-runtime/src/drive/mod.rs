@@ -4,6 +4,8 @@
 //! (whatever is queued before the operation it waits for), and a worker thread (lanes for which
 //! nobody waits). All of them use [`Core::step`].
 
+pub(crate) mod frames;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use crate::edge::ends::Identity;
 use crate::lane::{Driving, Lane, LaneKey, LaneState};
 use crate::operation::{BlockedOn, Progress};
 use crate::wait::{Pause, Wait, until, with_doorbell};
+use frames::{Guest, Sleeper};
 
 /// Bytes that one call of `advance` moves at most before the deadline and aborts are looked at.
 const BUDGET_BYTES: usize = 4 << 20;
@@ -28,6 +31,10 @@ pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);
 pub(crate) fn later_sleep(blocked: Duration) -> Duration {
     (blocked / 10).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
+
+/// How often a waiter tries to get the driver's role of a lane for frames. It then knows better than
+/// a worker whether a thread of the user is stuck there.
+const ATTEMPTS: u32 = 50;
 
 /// What is queued on a lane after an attempt to drive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +92,9 @@ impl Core {
 
     /// Drives the queue of a lane once.
     pub(crate) fn drive_queue(&self, lane: &Lane, driving: &mut Driving<'_>) -> Queue {
+        if lane.key.frame_peer().is_some() {
+            return self.drive_frames(lane, driving, &mut Guest::Nobody);
+        }
         if driving.current().is_none() {
             return Queue::Empty;
         }
@@ -314,7 +324,7 @@ impl Drive for LaneDriver {
         let Some(lane) = self.core.lane(self.key) else {
             return false;
         };
-        let Some(mut driving) = lane.try_acquire() else {
+        let Some(mut driving) = self.acquire(lane, done) else {
             return false;
         };
         let mut wait = Wait::new(self.core.policy);
@@ -329,13 +339,43 @@ impl Drive for LaneDriver {
                 Queue::Blocked => {
                     drove = true;
                     if wait.pause() == Pause::Sleep {
-                        self.core.sleep_queue(lane, &mut driving, deadline);
+                        self.core.sleep_queue(lane, &mut driving, deadline, done);
                     }
                 }
             }
         }
         self.core.leave(lane, driving);
         drove
+    }
+
+    fn interrupt(&self) {
+        // Only requests for frames end without their driver: those that are cancelled.
+        if self.key.frame_peer().is_some()
+            && let Some(lane) = self.core.lane(self.key)
+        {
+            lane.wake(self.core.process.doorbells());
+        }
+    }
+}
+
+impl LaneDriver {
+    /// Takes the driver's role, if need be from a worker, which has it for short times only.
+    fn acquire<'a>(&self, lane: &'a Lane, done: &dyn Fn() -> bool) -> Option<Driving<'a>> {
+        let attempts = if self.key.frame_peer().is_some() {
+            ATTEMPTS
+        } else {
+            1
+        };
+        for _ in 0..attempts {
+            if let Some(driving) = lane.try_acquire() {
+                return Some(driving);
+            }
+            if done() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        None
     }
 }
 
@@ -346,7 +386,11 @@ impl Core {
         lane: &Lane,
         driving: &mut Driving<'_>,
         limit: Option<Instant>,
+        done: &dyn Fn() -> bool,
     ) {
+        if lane.key.frame_peer().is_some() {
+            return self.sleep_frames(lane, driving, &Sleeper { limit, done });
+        }
         let Some(mut queued) = driving.current.take() else {
             return;
         };
