@@ -544,17 +544,13 @@ fn a_mapped_work_owns_the_result_is_driven_and_cancelled_in_place_of_its_source(
     mapped.wait().unwrap();
     assert_eq!(mapped.take().unwrap(), (here, "converted"));
 
-    let (work, completer) = WorkBuilder::new()
-        .try_cancel(|| true)
-        .channel::<u8>();
+    let (work, completer) = WorkBuilder::new().try_cancel(|| true).channel::<u8>();
     let mapped = work.map(|result| result.map(u32::from));
     assert!(mapped.cancel());
     assert!(!mapped.cancel());
     completer.complete(Err(Error::new(ErrorKind::Cancelled, "cancelled")));
     assert_eq!(mapped.take().unwrap_err().kind(), ErrorKind::Cancelled);
-    let (work, completer) = WorkBuilder::new()
-        .try_cancel(|| false)
-        .channel::<u8>();
+    let (work, completer) = WorkBuilder::new().try_cancel(|| false).channel::<u8>();
     let mapped = work.map(|result| result);
     assert!(!mapped.cancel(), "the source says that it is too late");
     completer.complete(Ok(1));

@@ -40,12 +40,12 @@ fn front<'a>(reader: &mut Reader<'a>) -> Result<Front<'a>> {
 }
 
 /// The layouts of a message's segments, compared with the sizes that the frame has: what memory has
-/// to be there before the segments arrive.
+/// to be there before the segments arrive. Also whether the last one is the body.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Protocol`] if the header is malformed or does not fit the sizes.
-pub(crate) fn layouts(header: &[u8], segment_bytes: &[u64]) -> Result<Vec<TensorLayout>> {
+pub(crate) fn layouts(header: &[u8], segment_bytes: &[u64]) -> Result<(Vec<TensorLayout>, bool)> {
     let mut reader = Reader::new(header);
     let front = front(&mut reader)?;
     let tensors = reader.number()?;
@@ -77,7 +77,7 @@ pub(crate) fn layouts(header: &[u8], segment_bytes: &[u64]) -> Result<Vec<Tensor
                 .with("tensor_bytes", layout.len_bytes()));
         }
     }
-    Ok(layouts)
+    Ok((layouts, front.body.is_none()))
 }
 
 /// The value of a message whose segments have arrived.

@@ -30,7 +30,7 @@ use comm_core::{Error, ErrorKind, Result};
 
 pub(crate) use decode::{decode, layouts};
 pub use dict::TensorDict;
-pub(crate) use encode::{Encoded, check_tensor, encode};
+pub(crate) use encode::{Encoded, check_contiguous, check_tensor, encode};
 pub use piggyback::{MAX_PIGGYBACK_BYTES, Piggyback, Received};
 
 #[cfg(doc)]

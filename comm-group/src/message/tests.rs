@@ -14,6 +14,7 @@ use super::*;
 fn receive<T: DeserializeOwned>(sent: &Encoded) -> Result<Received<T>> {
     let bytes: Vec<_> = sent.segments.iter().map(|s| s.len_bytes() as u64).collect();
     let arrived = layouts(&sent.header, &bytes)?
+        .0
         .into_iter()
         .zip(&sent.segments)
         .map(|(layout, segment)| {
@@ -130,7 +131,7 @@ proptest! {
         header in proptest::collection::vec(any::<u8>(), 0..64),
         segments in proptest::collection::vec(0_u64..64, 0..4),
     ) {
-        if let Ok(layouts) = layouts(&header, &segments) {
+        if let Ok((layouts, _)) = layouts(&header, &segments) {
             let arrived = layouts
                 .iter()
                 .map(|layout| Tensor::zeros(layout.dtype(), layout.shape()).unwrap())

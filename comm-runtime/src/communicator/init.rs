@@ -53,6 +53,7 @@ pub struct CommunicatorBuilder {
     meeting: Option<Meeting>,
     launcher: Option<Launcher>,
     name: Option<String>,
+    shared: Vec<(String, String)>,
     control: ControlSettings,
     transports: Vec<(String, TransportFactory)>,
     settings: Settings,
@@ -146,6 +147,14 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Adds something that must be equal on all ranks; a difference ends the start on all of them
+    /// with an error that names it and both values.
+    #[must_use]
+    pub fn shared_setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.shared.push((name.into(), value.into()));
         self
     }
 
@@ -406,6 +415,7 @@ impl CommunicatorBuilder {
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
+        .chain(self.shared.iter().cloned())
         .collect()
     }
 }

@@ -277,11 +277,29 @@ impl Attempt {
             ErrorKind::InvalidConfiguration,
             format!(
                 "the ranks disagree about the world size: {} says {}, {} says {}; start all ranks \
-                 with the same one",
-                self.facts, self.options.world_size, other.info, other.world_size
+                 with the same one{}",
+                self.facts,
+                self.options.world_size,
+                other.info,
+                other.world_size,
+                self.differences(&other.info)
             ),
         );
         Err(error.into())
+    }
+
+    /// In which settings another rank differs from this one, which may be the reason of a
+    /// disagreement.
+    fn differences(&self, other: &PeerInfo) -> String {
+        let mut text = String::new();
+        for (name, own) in &self.facts.settings {
+            if let Some(theirs) = other.settings.get(name)
+                && theirs != own
+            {
+                text.push_str(&format!("; {name}: here '{own}', there '{theirs}'"));
+            }
+        }
+        text
     }
 
     fn key(&self, key: &str) -> String {
@@ -308,8 +326,11 @@ impl Attempt {
                     ErrorKind::Rendezvous,
                     format!(
                         "rank {} is claimed twice: by {} and by {}; start every rank once, and \
-                         give every job a rendezvous of its own",
-                        self.options.rank, other.info, self.facts
+                         give every job a rendezvous of its own{}",
+                        self.options.rank,
+                        other.info,
+                        self.facts,
+                        self.differences(&other.info)
                     ),
                 )
                 .with("rendezvous", rendezvous.describe())
