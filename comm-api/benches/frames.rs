@@ -26,19 +26,29 @@ fn main() -> Result<()> {
         let comms = comm_api::init_all_with(2, |builder| {
             builder.only_transports(vec![(*transport).to_owned()])
         })?;
-        for (name, sizes) in [
-            ("64 B", &[64][..]),
-            ("49 KB in 12", &[4096; 12]),
-            ("1 MB", &[1 << 20]),
-        ] {
-            for in_flight in [1, 8] {
-                let times = small(&comms, sizes, in_flight);
-                report(&format!("{transport} {name}, {in_flight} in flight"), times);
-            }
-        }
-        large(&comms, transport);
+        // On a thread of its own: what it starts later is not bound with it.
+        std::thread::scope(|scope| {
+            scope.spawn(|| measure(&comms, transport));
+        });
     }
     Ok(())
+}
+
+fn measure(comms: &[Communicator], transport: &str) {
+    pin(0);
+    for (name, sizes) in [
+        ("64 B", &[64][..]),
+        ("49 KB in 12", &[4096; 12]),
+        ("1 MB", &[1 << 20]),
+    ] {
+        for in_flight in [1, 8] {
+            let times = small(comms, sizes, in_flight);
+            report(&format!("{transport} {name}, {in_flight} in flight"), times);
+        }
+    }
+    let answered = messages(comms);
+    report(&format!("{transport} 64 B there and 1 B back"), answered);
+    large(comms, transport);
 }
 
 /// Prints the first decile and the median; on a busy machine only the former means something.
@@ -79,6 +89,7 @@ fn small(comms: &[Communicator], sizes: &[usize], in_flight: usize) -> Vec<Durat
     let mut times = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            pin(1);
             let pool = Pool::default();
             for _ in 0..BATCHES * per_batch {
                 let arrived = comms[1].recv_frame_blocking(0, open(&pool), &options);
@@ -126,6 +137,42 @@ fn small(comms: &[Communicator], sizes: &[usize], in_flight: usize) -> Vec<Durat
     times
 }
 
+/// For comparison: a message and an answer, without anything that frames bring.
+fn messages(comms: &[Communicator]) -> Vec<Duration> {
+    const PER_BATCH: usize = 2000;
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(1);
+            for _ in 0..BATCHES * PER_BATCH {
+                comms[1].recv(&mut [0_u8; 64], 0).expect("receiving failed");
+                comms[1].send(&[1_u8], 0).expect("sending failed");
+            }
+        });
+        for _ in 0..BATCHES {
+            let began = Instant::now();
+            for _ in 0..PER_BATCH {
+                comms[0].send(&[1_u8; 64], 1).expect("sending failed");
+                comms[0].recv(&mut [0_u8], 1).expect("receiving failed");
+            }
+            times.push(began.elapsed() / PER_BATCH as u32);
+        }
+    });
+    times.remove(0);
+    times
+}
+
+/// Binds the calling thread to a CPU, where that is possible.
+fn pin(cpu: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let mut cpus = rustix::thread::CpuSet::new();
+        cpus.set(cpu);
+        // Where it is refused, the times are noisier.
+        let _ = rustix::thread::sched_setaffinity(None, &cpus);
+    }
+}
+
 /// A frame of one large segment and a raw message of the same length, taking turns.
 fn large(comms: &[Communicator], transport: &str) {
     let options = FrameOptions::new();
@@ -133,6 +180,7 @@ fn large(comms: &[Communicator], transport: &str) {
     let (mut frames, mut messages) = (Vec::new(), Vec::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            pin(1);
             let pool = Pool::default();
             let mut raw = vec![1_u8; LARGE_BYTES];
             for _ in 0..BATCHES {
