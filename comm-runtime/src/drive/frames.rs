@@ -91,7 +91,8 @@ impl Core {
             match mail {
                 Mail::Send { peer, channel, end } => {
                     driving.requested.remove(&(peer, channel));
-                    driving.ends.add_send(channel, end?);
+                    let end = end.map_err(|error| self.not_connected(peer, error))?;
+                    driving.ends.add_send(channel, end);
                 }
                 Mail::Recv { channel, end } => driving.ends.add_recv(channel, end),
             }
@@ -101,6 +102,18 @@ impl Core {
             LaneKey::FrameRecv(peer) => self.step_receives(lane, peer, driving, guest),
             _ => Ok(false),
         }
+    }
+
+    #[cold]
+    fn not_connected(&self, peer: Rank, error: Error) -> Error {
+        if !self.has_left(peer) {
+            return error;
+        }
+        Error::new(
+            ErrorKind::PeerDied,
+            format!("rank {peer} has left the communicator; let all ranks meet before they end"),
+        )
+        .with_source(error)
     }
 
     /// Asks for the edge to which the lane writes, unless there is one or it was asked for.
@@ -504,7 +517,14 @@ pub(crate) fn is_busy(state: &LaneState) -> bool {
 /// The frame that the lane waits for.
 fn frame_at(state: &LaneState) -> Option<u64> {
     let sent = state.send.sent.oldest_awaited().map(|sent| sent.sequence);
-    let send = || Some(state.send.current.as_ref()?.run.as_ref()?.sequence());
+    let send = || {
+        let op = state.send.current.as_ref()?;
+        Some(
+            op.run
+                .as_ref()
+                .map_or(state.next_sequence, FrameSend::sequence),
+        )
+    };
     let recv = || Some(state.recv.current.as_ref()?.run.sequence());
     sent.or_else(send).or_else(recv)
 }

@@ -82,8 +82,8 @@ impl fmt::Display for LaneKey {
             Self::Collective => f.write_str("collective"),
             Self::Send(peer) => write!(f, "send to {peer}"),
             Self::Recv(peer) => write!(f, "recv from {peer}"),
-            Self::FrameSend(peer) => write!(f, "send_frame to {peer}"),
-            Self::FrameRecv(peer) => write!(f, "recv_frame from {peer}"),
+            Self::FrameSend(peer) => write!(f, "send_frame to rank {peer}"),
+            Self::FrameRecv(peer) => write!(f, "recv_frame from rank {peer}"),
         }
     }
 }
