@@ -38,11 +38,17 @@ mod debug;
 mod tcp;
 mod threads;
 mod transports;
+mod worker;
 
 pub use comm_core::{
     Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,
     Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
-    Work,
+    Waited, Work,
+};
+pub use comm_group::{
+    Allocator, ChannelOrder, ChannelWork, CollWork, Collective, CollectiveGroup, FuncWork,
+    MessageKind, Piggyback, RankPath, Received, RecvOptions, Replies, RequestId, RpcWork,
+    SendOptions, TensorDict, WorkerAddress,
 };
 pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
 pub use comm_runtime::control::{JobSecret, LaunchEnvironment, Launcher};
@@ -55,6 +61,7 @@ pub use half::{bf16, f16};
 pub use communicator::{Builder, Communicator};
 pub use threads::{init_all, init_all_with};
 pub use transports::compiled_transports;
+pub use worker::{Worker, WorkerBuilder};
 
 /// Compiles and runs the programs of the user guide as documentation tests.
 #[cfg(doctest)]

@@ -27,7 +27,7 @@ pub const fn compiled_transports() -> &'static [&'static str] {
 pub(crate) type Custom = (String, TransportFactory);
 
 /// The switches of the transports, from the environment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Switches {
     #[cfg(feature = "p2p")]
     p2p_disabled: Option<String>,

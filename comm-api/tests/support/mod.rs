@@ -50,6 +50,12 @@ pub(crate) fn over(transport: &'static str, test: fn()) {
     test();
 }
 
+/// The transport of the test, if it is one of many.
+#[allow(dead_code, reason = "not every test file needs it")]
+pub(crate) fn transport() -> Option<&'static str> {
+    TRANSPORT.get()
+}
+
 /// As [`comm_api::init_all_with`], over the transport of the test.
 pub(crate) fn init_all_with(
     ranks: u32,
