@@ -12,8 +12,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use comm_api::{
-    CollWork, CollectiveGroup, DType, FuncWork, Received, Tensor, TensorMut, Waited,
-    Work,
+    CollWork, CollectiveGroup, DType, FuncWork, Received, Tensor, TensorMut, Waited, Work,
 };
 use group_support::{pair, tensor, values};
 use serde::{Deserialize, Serialize};
