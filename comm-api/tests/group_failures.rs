@@ -21,12 +21,12 @@ fn all_name(errors: &[&Error], names: &[&str]) {
     for error in errors {
         let text = error.to_string();
         let everywhere = [
-            "cg-left:0-right:0",
-            "left:0",
-            "right:0",
-            "rank 0",
-            "rank 1",
-            "sequence",
+            "group=cg-left:0-right:0",
+            "=left:0",
+            "=right:0",
+            "rank=1",
+            "operation=recv_frame from rank 0",
+            "sequence=0",
         ];
         for name in everywhere.iter().chain(names) {
             assert!(text.contains(name), "'{name}' is missing in: {text}");

@@ -31,7 +31,7 @@ mod worker;
 
 pub use communicator::frames::{Arrived, Frame, FrameHead, FrameOptions, FrameRef};
 pub use communicator::{
-    Communicator, CommunicatorBuilder, Explanation, TransportContext, TransportFactory,
+    Caller, Communicator, CommunicatorBuilder, Explanation, TransportContext, TransportFactory,
     TransportTable,
 };
 pub use edge::connect::ConnectedEdge;

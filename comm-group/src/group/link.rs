@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use comm_core::{Error, ErrorKind, Result, Work};
-use comm_runtime::Communicator;
+use comm_runtime::{Caller, Communicator};
 
 use crate::work::relay::Relay;
 
@@ -25,7 +25,11 @@ type Waiting = Box<dyn FnOnce(Result<&Communicator>) + Send>;
 
 enum State {
     Idle,
-    Joining(Vec<Waiting>),
+    Joining {
+        waiting: Vec<Waiting>,
+        /// Who has submitted.
+        callers: Vec<Caller>,
+    },
     Ready(Communicator),
     Failed(Error),
     Closed,
@@ -80,9 +84,13 @@ impl Link {
             }
             State::Failed(cause) => Err(poisoned(cause)),
             State::Closed => Err(closed()),
-            State::Joining(waiting) => {
+            State::Joining { waiting, callers } => {
                 let (work, operation) = waits(begin);
                 waiting.push(operation);
+                let caller = Caller::current();
+                if !callers.contains(&caller) {
+                    callers.push(caller);
+                }
                 Ok(work)
             }
             State::Idle => {
@@ -92,7 +100,10 @@ impl Link {
                     .name("comm-group-join".to_owned())
                     .spawn(move || link.run_join(join))
                     .map_err(|error| Error::system("starting a thread to join a group", error))?;
-                *state = State::Joining(vec![operation]);
+                *state = State::Joining {
+                    waiting: vec![operation],
+                    callers: vec![Caller::current()],
+                };
                 Ok(work)
             }
         }
@@ -105,14 +116,17 @@ impl Link {
         });
         loop {
             let mut state = self.lock();
-            let State::Joining(waiting) = &mut *state else {
+            let State::Joining { waiting, callers } = &mut *state else {
                 // Closed meanwhile; the communicator leaves.
                 return;
             };
             let waiting = std::mem::take(waiting);
             if waiting.is_empty() {
                 *state = match joined {
-                    Ok(communicator) => State::Ready(communicator),
+                    Ok(communicator) => {
+                        communicator.hand_over(callers);
+                        State::Ready(communicator)
+                    }
                     Err(error) => State::Failed(error),
                 };
                 return;
@@ -129,7 +143,7 @@ impl Link {
         let state = std::mem::replace(&mut *self.lock(), State::Closed);
         match state {
             State::Ready(communicator) => Some(communicator),
-            State::Joining(waiting) => {
+            State::Joining { waiting, .. } => {
                 for operation in waiting {
                     operation(Err(closed()));
                 }
@@ -171,7 +185,7 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &*self.lock() {
             State::Idle => "not joined yet",
-            State::Joining(_) => "joining",
+            State::Joining { .. } => "joining",
             State::Ready(_) => "joined",
             State::Failed(_) => "failed to join",
             State::Closed => "closed",

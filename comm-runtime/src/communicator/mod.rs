@@ -128,6 +128,18 @@ impl Users {
     }
 }
 
+/// A thread, as far as telling it from others goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller(u64);
+
+impl Caller {
+    /// The calling thread.
+    #[must_use]
+    pub fn current() -> Self {
+        Self(Users::current())
+    }
+}
+
 impl Core {
     pub(crate) fn world_size(&self) -> u32 {
         u32::try_from(self.peers.len()).unwrap_or(u32::MAX)
@@ -361,6 +373,19 @@ impl Communicator {
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.core.abort.cause().cloned()
+    }
+
+    /// Takes these threads, and no others, for the users of the communicator so far: for whoever
+    /// builds it and submits to it on behalf of others.
+    ///
+    /// A circle of ranks that wait for each other is an error only if each of them has one user, as
+    /// another thread might resolve it.
+    pub fn hand_over(&self, users: &[Caller]) {
+        let noted = &self.core.users;
+        let first = users.first().map_or(0, |caller| caller.0);
+        noted.first.store(first, Ordering::Relaxed);
+        let several = users.iter().any(|caller| caller.0 != first);
+        noted.several.store(several, Ordering::Relaxed);
     }
 
     /// Ends the communicator on all ranks: operations in flight return [`ErrorKind::Aborted`].

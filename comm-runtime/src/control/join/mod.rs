@@ -321,7 +321,10 @@ impl Attempt {
             Err(_) => return Err(error.into()),
         };
         match taken {
-            Ok(other) if other.info.process != self.facts.process => {
+            Ok(other)
+                if other.info.process != self.facts.process
+                    || !self.differences(&other.info).is_empty() =>
+            {
                 let error = Error::new(
                     ErrorKind::Rendezvous,
                     format!(
