@@ -1,0 +1,148 @@
+//! Workers of programs that are started apart: this test program starts itself as workers.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use comm_api::{ErrorKind, Result, Tensor, Worker};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Names the part that a worker plays.
+const PART: &str = "COMM_TEST_PART";
+
+/// How long a worker may live.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    if let Ok(part) = std::env::var(PART) {
+        return match play(&part) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{part}: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let mut trials = Vec::new();
+    // Workers that are threads of one process are no processes.
+    let transports = comm_api::compiled_transports().iter();
+    for &transport in transports.filter(|name| **name != "p2p") {
+        trials.push(Trial::test(
+            format!("programs_started_apart_meet_over_{transport}"),
+            move || started_apart(transport),
+        ));
+        trials.push(Trial::test(
+            format!("a_killed_worker_is_told_to_those_that_wait_over_{transport}"),
+            move || killed(transport),
+        ));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn tensor(seed: u64) -> Result<Tensor> {
+    Tensor::from_vec((0..100_000).map(|index| index + seed).collect(), &[100_000])
+}
+
+/// What a worker does.
+fn play(part: &str) -> Result<()> {
+    let (group, task) = part.split_once(' ').unwrap_or((part, ""));
+    let worker = Worker::from_env(group)?;
+    match task {
+        // Talks to both ranks of the other job.
+        "server" => {
+            for rank in 0..2 {
+                worker.send("client", rank, &(rank, tensor(rank.into())?))?;
+            }
+            for rank in 0..2 {
+                let sum = worker.recv::<u64>("client", rank)?.message;
+                let want: u64 = tensor(rank.into())?.as_slice::<u64>()?.iter().sum();
+                assert_eq!(sum, want);
+            }
+        }
+        "client" => {
+            let (rank, got) = worker.recv::<(u32, Tensor)>("server", 0)?.message;
+            assert_eq!([rank], *worker.address().ranks());
+            let sum: u64 = got.as_slice::<u64>()?.iter().sum();
+            worker.send("server", 0, &sum)?;
+        }
+        "waits" => {
+            worker.send("other", 0, &())?;
+            let error = worker.recv::<u8>("other", 0).unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::PeerDied | ErrorKind::PeerFailed),
+                "{error}"
+            );
+            assert!(error.to_string().contains("other:0"), "{error}");
+        }
+        "is-killed" => {
+            worker.recv::<()>("waiter", 0)?;
+            std::process::abort();
+        }
+        _ => unreachable!("no such part"),
+    }
+    Ok(())
+}
+
+fn start(part: &str, rank: u32, world_size: u32, rendezvous: &str, transport: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .env(PART, part)
+        .env("COMM_RANK", rank.to_string())
+        .env("COMM_WORLD_SIZE", world_size.to_string())
+        .env("COMM_RENDEZVOUS", rendezvous)
+        .env("COMM_TRANSPORTS", transport)
+        .env("RUST_BACKTRACE", "0")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Whether the worker ended well; a stuck one is killed.
+fn ended_well(child: &mut Child) -> bool {
+    let deadline = Instant::now() + WATCHDOG;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.success();
+        }
+        if Instant::now() >= deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn started_apart(transport: &str) -> Result<(), Failed> {
+    let rendezvous = free_address();
+    let mut server = start("server server", 0, 1, &rendezvous, transport);
+    // The other program comes later, as a job of its own.
+    thread::sleep(Duration::from_millis(100));
+    let mut clients = [0, 1].map(|rank| start("client client", rank, 2, &rendezvous, transport));
+    let well = clients.iter_mut().all(ended_well) & ended_well(&mut server);
+    if well {
+        Ok(())
+    } else {
+        Err("a worker failed".into())
+    }
+}
+
+fn killed(transport: &str) -> Result<(), Failed> {
+    let rendezvous = free_address();
+    let mut dies = start("other is-killed", 0, 1, &rendezvous, transport);
+    let mut waits = start("waiter waits", 0, 1, &rendezvous, transport);
+    let well = ended_well(&mut waits);
+    if ended_well(&mut dies) {
+        return Err("the worker that was to die did not".into());
+    }
+    if well {
+        Ok(())
+    } else {
+        Err("the survivor did not get the right error".into())
+    }
+}
