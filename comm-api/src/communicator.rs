@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comm_core::{Algorithm, Rank, Rendezvous, Result, Transport};
+use comm_group::CollectiveGroup;
 use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress};
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
 use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
@@ -46,6 +47,17 @@ impl Communicator {
     /// parsed.
     pub fn builder() -> Result<Builder> {
         Builder::from_settings()
+    }
+
+    /// The ranks as a group whose members send each other messages: objects, tensors and structures
+    /// of both, in order and acknowledged. Rank `r` is the member `name:r`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](comm_core::ErrorKind) if the name is none of a worker group.
+    pub fn as_group(&self, name: &str) -> Result<CollectiveGroup> {
+        let pool = comm_group::DEFAULT_RECEIVE_POOL_BYTES;
+        CollectiveGroup::of_communicator(name, self.inner.clone(), pool)
     }
 }
 

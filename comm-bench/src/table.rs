@@ -48,7 +48,12 @@ pub(crate) fn heading(series: &Series, ranks: usize, places: &[bool]) -> String 
     match series.operation {
         Operation::Broadcast | Operation::Scatter => text.push_str(", from rank 0"),
         Operation::Reduce | Operation::Gather => text.push_str(", to rank 0"),
-        Operation::Pingpong | Operation::Bandwidth => {
+        Operation::Pingpong
+        | Operation::Bandwidth
+        | Operation::Object
+        | Operation::Object8
+        | Operation::Tensor
+        | Operation::Tensor8 => {
             let _ = write!(text, ", rank 0 with rank {}", ranks.saturating_sub(1));
         }
         Operation::Init => text.push_str(", communicator and first all_reduce"),

@@ -16,6 +16,7 @@ mod blocks;
 mod broadcast;
 mod gather;
 pub(crate) mod init;
+mod messages;
 mod name;
 mod pingpong;
 mod reduce;
@@ -29,6 +30,7 @@ use half::{bf16, f16};
 
 use crate::number::Number;
 
+use messages::{Form, Messages};
 pub use name::Operation;
 
 /// One size in one place.
@@ -112,6 +114,10 @@ fn typed<'a, T: Number>(
         Operation::Scatter => Box::new(scatter::Scatter::new(comm, buffers)),
         Operation::Pingpong => Box::new(pingpong::Pingpong::new(comm, buffers)),
         Operation::Bandwidth => Box::new(bandwidth::Bandwidth::new(comm, buffers)),
+        Operation::Object => Box::new(Messages::new(comm, buffers, Form::Object, 1)?),
+        Operation::Object8 => Box::new(Messages::new(comm, buffers, Form::Object, 8)?),
+        Operation::Tensor => Box::new(Messages::new(comm, buffers, Form::Tensor, 1)?),
+        Operation::Tensor8 => Box::new(Messages::new(comm, buffers, Form::Tensor, 8)?),
         Operation::Init => {
             let message = "init makes a communicator with each call";
             return Err(Error::new(ErrorKind::Internal, message));

@@ -32,13 +32,23 @@ pub enum Operation {
     /// A stream of messages from rank 0 to the last rank, which acknowledges the last of each
     /// batch.
     Bandwidth,
+    /// An object from rank 0 to the last rank and one back, as messages of a group; the time is half
+    /// of the round trip. Up to 256 bytes it is plain, beyond that it is a dictionary of 12 tensors.
+    Object,
+    /// A stream of such objects from rank 0 to the last rank, of which 8 are in flight.
+    Object8,
+    /// A tensor from rank 0 to the last rank and one back, with `send_tensor` and `recv_tensor`; the
+    /// time is half of the round trip.
+    Tensor,
+    /// A stream of such tensors from rank 0 to the last rank, of which 8 are in flight.
+    Tensor8,
     /// From the start of a communicator to the end of its first all-reduce.
     Init,
 }
 
 impl Operation {
     /// Every operation, in the order in which they are measured by default.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::AllReduce,
         Self::Broadcast,
         Self::Reduce,
@@ -49,6 +59,10 @@ impl Operation {
         Self::Scatter,
         Self::Pingpong,
         Self::Bandwidth,
+        Self::Object,
+        Self::Object8,
+        Self::Tensor,
+        Self::Tensor8,
         Self::Init,
     ];
 
@@ -66,6 +80,10 @@ impl Operation {
             Self::Scatter => "scatter",
             Self::Pingpong => "pingpong",
             Self::Bandwidth => "bandwidth",
+            Self::Object => "object",
+            Self::Object8 => "object8",
+            Self::Tensor => "tensor",
+            Self::Tensor8 => "tensor8",
             Self::Init => "init",
         }
     }
@@ -73,10 +91,21 @@ impl Operation {
     /// The smallest number of ranks with which it can be measured.
     #[must_use]
     pub const fn least_ranks(self) -> u32 {
-        match self {
-            Self::Pingpong | Self::Bandwidth => 2,
-            _ => 1,
-        }
+        if self.is_message() { 2 } else { 1 }
+    }
+
+    /// Whether it moves messages from one rank to another.
+    #[must_use]
+    pub const fn is_message(self) -> bool {
+        matches!(
+            self,
+            Self::Pingpong
+                | Self::Bandwidth
+                | Self::Object
+                | Self::Object8
+                | Self::Tensor
+                | Self::Tensor8
+        )
     }
 
     /// Whether it reduces, so that a reduction operator belongs to it.
@@ -91,7 +120,7 @@ impl Operation {
     /// Whether it is a collective, which can work in place and out of place.
     #[must_use]
     pub const fn is_collective(self) -> bool {
-        !matches!(self, Self::Pingpong | Self::Bandwidth | Self::Init)
+        !self.is_message() && !matches!(self, Self::Init)
     }
 
     /// Whether a buffer holds a block for each rank, so that its length is a multiple of their
@@ -120,7 +149,14 @@ impl Operation {
             | Self::AllToAll
             | Self::Gather
             | Self::Scatter => (ranks - 1.0) / ranks,
-            Self::Broadcast | Self::Reduce | Self::Pingpong | Self::Bandwidth => 1.0,
+            Self::Broadcast
+            | Self::Reduce
+            | Self::Pingpong
+            | Self::Bandwidth
+            | Self::Object
+            | Self::Object8
+            | Self::Tensor
+            | Self::Tensor8 => 1.0,
             Self::Init => 0.0,
         }
     }
@@ -128,7 +164,7 @@ impl Operation {
     /// Which part of a measured call counts as its time.
     pub(crate) const fn share(self) -> f64 {
         match self {
-            Self::Pingpong => 0.5,
+            Self::Pingpong | Self::Object | Self::Tensor => 0.5,
             _ => 1.0,
         }
     }
@@ -136,10 +172,7 @@ impl Operation {
     /// Whether the clock of this rank counts: of collectives the slowest rank's does, of messages
     /// that of the rank that starts and is answered.
     pub(crate) const fn is_timed_on(self, rank: u32) -> bool {
-        match self {
-            Self::Pingpong | Self::Bandwidth => rank == 0,
-            _ => true,
-        }
+        !self.is_message() || rank == 0
     }
 
     /// The number of elements that is measured instead of `count`: the next one that divides into
@@ -156,7 +189,9 @@ impl Operation {
     pub(crate) fn least_calls(self, bytes: usize) -> u64 {
         match self {
             // A stream, not one message and its acknowledgement; but no more than 256 MiB of it.
-            Self::Bandwidth => ((256 << 20) / bytes.max(1) as u64).clamp(4, 16),
+            Self::Bandwidth | Self::Object8 | Self::Tensor8 => {
+                ((256 << 20) / bytes.max(1) as u64).clamp(4, 16)
+            }
             _ => 1,
         }
     }

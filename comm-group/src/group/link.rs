@@ -47,6 +47,13 @@ impl Link {
         }
     }
 
+    /// A link that needs no join.
+    pub(super) const fn connected(communicator: Communicator) -> Self {
+        Self {
+            state: Mutex::new(State::Ready(communicator)),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

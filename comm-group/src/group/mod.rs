@@ -59,7 +59,8 @@ struct Inner {
     /// In canonical order.
     members: Vec<WorkerAddress>,
     rank: Rank,
-    connector: Arc<Connector>,
+    /// `None` if the group came with its communicator.
+    connector: Option<Arc<Connector>>,
     pool: Arc<ReceivePool>,
     link: Arc<Link>,
     in_flight: AtomicUsize,
@@ -79,7 +80,7 @@ impl CollectiveGroup {
             generation,
             members,
             rank,
-            connector,
+            connector: Some(connector),
             pool,
             link: Arc::new(Link::new()),
             in_flight: AtomicUsize::new(0),
@@ -87,6 +88,38 @@ impl CollectiveGroup {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// The ranks of a communicator as a group: rank `r` is the member `name:r`. Nothing has to be
+    /// joined any more; messages travel beside the communicator's other operations.
+    ///
+    /// Make one group of a communicator and clone it: groups of one communicator share its order.
+    /// Received messages use up to `receive_pool_bytes` of memory again and again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the name is none of a worker group.
+    pub fn of_communicator(
+        name: &str,
+        communicator: Communicator,
+        receive_pool_bytes: usize,
+    ) -> Result<Self> {
+        let members = (0..communicator.world_size())
+            .map(|rank| WorkerAddress::new(name, rank))
+            .collect::<Result<Vec<_>>>()?;
+        let inner = Inner {
+            name: name.to_owned(),
+            generation: 0,
+            members,
+            rank: communicator.rank(),
+            connector: None,
+            pool: Arc::new(ReceivePool::new(receive_pool_bytes)),
+            link: Arc::new(Link::connected(communicator)),
+            in_flight: AtomicUsize::new(0),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// The name of the group.
@@ -202,7 +235,11 @@ impl Inner {
     fn join(&self) -> Result<Communicator> {
         let members: Vec<_> = self.members.iter().map(ToString::to_string).collect();
         let members = members.join(", ");
-        self.connector
+        let connector = self.connector.as_ref().ok_or_else(|| {
+            let message = "a group that came with its communicator cannot be joined";
+            Error::new(ErrorKind::Internal, message)
+        })?;
+        connector
             .join(&Joining {
                 name: &self.name,
                 generation: self.generation,
