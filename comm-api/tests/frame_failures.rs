@@ -317,6 +317,22 @@ fn a_deadline_ends_the_direction_on_both_ranks() {
     }
 }
 
+fn a_deadline_behind_a_cancelled_receive_counts() {
+    with_ranks(2, |comm| {
+        let short = FrameOptions::new().timeout(Duration::from_millis(200));
+        if comm.rank() == 1 {
+            let first = comm
+                .recv_frame(0, destinations, &FrameOptions::new())
+                .unwrap();
+            assert!(first.cancel());
+            let second = comm.recv_frame(0, destinations, &short).unwrap();
+            assert_eq!(second.wait().unwrap_err().kind(), ErrorKind::Timeout);
+        }
+        all_else_works(comm, DOWN);
+    })
+    .unwrap();
+}
+
 fn the_window_holds_back_what_is_not_acknowledged() {
     let comms = init_all_with(2, |builder| builder.frame_window_bytes(100_000)).unwrap();
     on_every_rank(comms, |comm| {
@@ -527,6 +543,7 @@ on_every_transport!(
     a_cancelled_send_keeps_its_place_and_its_receiver_is_told,
     a_cancelled_send_that_meets_a_cancelled_receive_is_nothing,
     a_deadline_ends_the_direction_on_both_ranks,
+    a_deadline_behind_a_cancelled_receive_counts,
     the_window_holds_back_what_is_not_acknowledged,
     an_abort_ends_every_frame,
     an_abort_elsewhere_ends_the_frames_of_all_ranks,

@@ -159,7 +159,7 @@ impl Core {
                 lane.history.record(&frame_signature(sequence));
                 self.begin_send(op, sequence, guest);
             }
-            let frame = match (&op.source, &*guest) {
+            let frame = match (&op.source, guest) {
                 (Source::Begun(body), _) => Some(body.frame.as_ref()),
                 (Source::Driver, Guest::Send(frame)) => Some(*frame),
                 _ => None,
@@ -436,16 +436,27 @@ impl Core {
     fn watch_frames(
         &self,
         lane: &Lane,
-        state: &mut LaneState,
+        driving: &mut Driving<'_>,
         now: Instant,
         holds_user: bool,
     ) -> Result<Option<Instant>> {
+        let cancelled = |send: &SendOp| send.source.is_cancelled();
+        let is_given_up = driving.send.current.as_ref().is_some_and(cancelled)
+            || driving
+                .recv
+                .current
+                .as_ref()
+                .is_some_and(|op| op.source.is_cancelled());
+        // Nobody waits for what is under way, but perhaps for what comes after it.
+        let mut behind = is_given_up.then(|| driving.queued_limit(now)).flatten();
+        let state: &mut LaneState = driving;
         let since = *state.stall.since.get_or_insert(now);
         let mut next: Option<Instant> = None;
         let sent = state.send.sent.awaited_mut().map(|sent| &mut sent.limit);
         let send = state.send.current.as_mut().map(|op| &mut op.limit);
-        let recv = state.recv.current.as_mut().filter(|op| !op.is_cancelled());
-        for limit in sent.chain(send).chain(recv.map(|op| &mut op.limit)) {
+        let recv = state.recv.current.as_mut().map(|op| &mut op.limit);
+        let current = send.into_iter().chain(recv).filter(|_| !is_given_up);
+        for limit in sent.chain(current).chain(&mut behind) {
             let Some(deadline) = limit.deadline(now) else {
                 continue;
             };
@@ -492,17 +503,6 @@ impl Core {
                 waited.as_secs_f64()
             ),
         )
-    }
-}
-
-impl RecvOp {
-    /// Whether nobody waits for it any more.
-    fn is_cancelled(&self) -> bool {
-        match &self.source {
-            Source::Cancelled => true,
-            Source::Waiting(ticket) => ticket.is_cancelled(),
-            Source::Begun(_) | Source::Driver => false,
-        }
     }
 }
 

@@ -84,8 +84,7 @@ impl Core {
 
     /// Gives the driver's role up; somebody else drives what is queued.
     pub(crate) fn leave(&self, lane: &Lane, driving: Driving<'_>) {
-        drop(driving);
-        if lane.has_queued() {
+        if driving.release() {
             self.kick_worker(lane.key);
         }
     }
