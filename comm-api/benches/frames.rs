@@ -1,7 +1,8 @@
 //! Frames between two threads, one way, over every transport: time of a frame from the call until
 //! it is acknowledged, the receiver waiting for it.
 //!
-//! `cargo bench -p comm-api --bench frames [TRANSPORT]`. Small frames are timed in batches; a large
+//! `cargo bench -p comm-api --bench frames [TRANSPORT [SIZE]]`, with the sizes `64`, `49` (KB), `1`
+//! (MB) and `large`. Small frames are timed in batches; a large
 //! segment takes turns with a raw message of the same length, so their ratio holds whatever else
 //! the machine does.
 
@@ -16,9 +17,10 @@ const BATCHES: usize = 60;
 const LARGE_BYTES: usize = 64 << 20;
 
 fn main() -> Result<()> {
-    let wanted = std::env::args()
+    let mut arguments = std::env::args()
         .skip(1)
-        .find(|argument| !argument.starts_with('-'));
+        .filter(|argument| !argument.starts_with('-'));
+    let (wanted, size) = (arguments.next(), arguments.next());
     for transport in comm_api::compiled_transports() {
         if wanted.as_deref().is_some_and(|wanted| wanted != *transport) {
             continue;
@@ -28,27 +30,35 @@ fn main() -> Result<()> {
         })?;
         // On a thread of its own: what it starts later is not bound with it.
         std::thread::scope(|scope| {
-            scope.spawn(|| measure(&comms, transport));
+            scope.spawn(|| measure(&comms, transport, size.as_deref()));
         });
     }
     Ok(())
 }
 
-fn measure(comms: &[Communicator], transport: &str) {
+fn measure(comms: &[Communicator], transport: &str, size: Option<&str>) {
     pin(0);
+    let is_wanted = |name: &str| size.is_none_or(|size| name.split(' ').any(|word| word == size));
     for (name, sizes) in [
         ("64 B", &[64][..]),
         ("49 KB in 12", &[4096; 12]),
         ("1 MB", &[1 << 20]),
     ] {
+        if !is_wanted(name) {
+            continue;
+        }
         for in_flight in [1, 8] {
             let times = small(comms, sizes, in_flight);
             report(&format!("{transport} {name}, {in_flight} in flight"), times);
         }
     }
-    let answered = messages(comms);
-    report(&format!("{transport} 64 B there and 1 B back"), answered);
-    large(comms, transport);
+    if is_wanted("64 B") {
+        let answered = messages(comms);
+        report(&format!("{transport} 64 B there and 1 B back"), answered);
+    }
+    if is_wanted("large") {
+        large(comms, transport);
+    }
 }
 
 /// Prints the first decile and the median; on a busy machine only the former means something.

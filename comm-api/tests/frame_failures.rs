@@ -1,4 +1,4 @@
-//! Frames: cancelling, back-pressure, and the end of one direction with its cause.
+//! Frames: the end of one direction with its cause, while all else goes on.
 
 mod frame_support;
 mod support;
@@ -12,7 +12,7 @@ use comm_api::{
     Communicator, Error, ErrorKind, FrameHead, FrameOptions, ReduceOp, Result, TensorMut,
 };
 use frame_support::{check, destinations, frame, receive};
-use support::{init_all_with, on_every_rank, on_every_transport, with_ranks};
+use support::{on_every_rank, on_every_transport, with_ranks};
 
 /// The rest of the communicator works: the other direction, messages, collectives.
 fn all_else_works(comm: &Communicator, ended: Direction) {
@@ -184,96 +184,6 @@ fn what_was_received_before_the_failure_was_received() {
     .unwrap();
 }
 
-fn a_cancelled_receive_keeps_its_place_and_its_sender_is_told() {
-    with_ranks(2, |comm| {
-        let options = FrameOptions::new();
-        for size in [10, 3_000_000] {
-            if comm.rank() == 1 {
-                let first = comm.recv_frame(0, destinations, &options).unwrap();
-                let second = comm.recv_frame(0, destinations, &options).unwrap();
-                let third = comm.recv_frame(0, destinations, &options).unwrap();
-                assert!(second.cancel());
-                assert!(!second.cancel());
-                assert_eq!(second.wait().unwrap_err().kind(), ErrorKind::Cancelled);
-                comm.barrier().unwrap();
-                check(&first.take().unwrap(), &frame(0, 4, &[size]));
-                check(&third.take().unwrap(), &frame(2, 4, &[size]));
-                // Too late.
-                assert!(!first.cancel());
-            } else {
-                comm.barrier().unwrap();
-                let sends: Vec<_> = (0..3)
-                    .map(|index| {
-                        comm.send_frame(1, frame(index, 4, &[size]), &options)
-                            .unwrap()
-                    })
-                    .collect();
-                sends[0].wait().unwrap();
-                let error = sends[1].wait().unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::CancelledByPeer, "{error}");
-                sends[2].wait().unwrap();
-            }
-            comm.barrier().unwrap();
-        }
-        all_else_works(comm, DOWN);
-    })
-    .unwrap();
-}
-
-fn a_cancelled_send_keeps_its_place_and_its_receiver_is_told() {
-    with_ranks(2, |comm| {
-        let options = FrameOptions::new();
-        if comm.rank() == 0 {
-            // Larger than what the edge holds: those behind it cannot begin.
-            let first = comm
-                .send_frame(1, frame(0, 4, &[30_000_000]), &options)
-                .unwrap();
-            let second = comm.send_frame(1, frame(1, 4, &[10]), &options).unwrap();
-            let third = comm.send_frame(1, frame(2, 4, &[10]), &options).unwrap();
-            assert!(second.cancel());
-            assert_eq!(second.wait().unwrap_err().kind(), ErrorKind::Cancelled);
-            comm.barrier().unwrap();
-            first.wait().unwrap();
-            third.wait().unwrap();
-            assert!(!third.cancel());
-        } else {
-            comm.barrier().unwrap();
-            check(&receive(comm, 0), &frame(0, 4, &[30_000_000]));
-            let second = comm.recv_frame_blocking(0, destinations, &options);
-            assert_eq!(second.unwrap_err().kind(), ErrorKind::CancelledByPeer);
-            check(&receive(comm, 0), &frame(2, 4, &[10]));
-        }
-        all_else_works(comm, DOWN);
-    })
-    .unwrap();
-}
-
-fn a_cancelled_send_that_meets_a_cancelled_receive_is_nothing() {
-    with_ranks(2, |comm| {
-        let options = FrameOptions::new();
-        if comm.rank() == 0 {
-            let first = comm
-                .send_frame(1, frame(0, 4, &[30_000_000]), &options)
-                .unwrap();
-            let second = comm.send_frame(1, frame(1, 4, &[10]), &options).unwrap();
-            let third = comm.send_frame(1, frame(2, 4, &[10]), &options).unwrap();
-            assert!(second.cancel());
-            comm.barrier().unwrap();
-            first.wait().unwrap();
-            third.wait().unwrap();
-        } else {
-            let first = comm.recv_frame(0, destinations, &options).unwrap();
-            let second = comm.recv_frame(0, destinations, &options).unwrap();
-            let third = comm.recv_frame(0, destinations, &options).unwrap();
-            assert!(second.cancel());
-            comm.barrier().unwrap();
-            check(&first.take().unwrap(), &frame(0, 4, &[30_000_000]));
-            check(&third.take().unwrap(), &frame(2, 4, &[10]));
-        }
-    })
-    .unwrap();
-}
-
 fn a_deadline_ends_the_direction_on_both_ranks() {
     for receiver_waits in [true, false] {
         with_ranks(2, move |comm| {
@@ -315,36 +225,6 @@ fn a_deadline_ends_the_direction_on_both_ranks() {
         })
         .unwrap();
     }
-}
-
-fn the_window_holds_back_what_is_not_acknowledged() {
-    let comms = init_all_with(2, |builder| builder.frame_window_bytes(100_000)).unwrap();
-    on_every_rank(comms, |comm| {
-        let eager = FrameOptions::new().eager(true);
-        if comm.rank() == 0 {
-            let first = comm.send_frame(1, frame(0, 1, &[60_000]), &eager).unwrap();
-            let second = comm.send_frame(1, frame(1, 1, &[60_000]), &eager).unwrap();
-            first.wait().unwrap();
-            assert!(
-                !second
-                    .wait_timeout(Duration::from_millis(50))
-                    .unwrap()
-                    .is_done()
-            );
-            comm.send(&[1_u8], 1).unwrap();
-            second.wait().unwrap();
-            // A frame that is larger than the window goes alone.
-            comm.send_frame(1, frame(2, 1, &[300_000]), &eager)
-                .unwrap()
-                .wait()
-                .unwrap();
-        } else {
-            comm.recv(&mut [0_u8], 0).unwrap();
-            for (index, size) in [60_000, 60_000, 300_000].into_iter().enumerate() {
-                check(&receive(comm, 0), &frame(index, 1, &[size]));
-            }
-        }
-    });
 }
 
 fn an_abort_ends_every_frame() {
@@ -414,26 +294,6 @@ fn a_peer_that_leaves_ends_the_frames_with_it() {
     for error in errors.into_iter().flatten().flatten() {
         assert_eq!(error.kind(), ErrorKind::PeerDied, "{error}");
     }
-}
-
-fn memory_is_given_back_when_the_send_is_done() {
-    with_ranks(2, |comm| {
-        let options = FrameOptions::new();
-        for size in [10, 3_000_000] {
-            if comm.rank() == 0 {
-                let sent = frame(0, 1, &[size]);
-                let storage = Arc::clone(sent.segments[0].storage());
-                let send = comm.send_frame(1, sent, &options).unwrap();
-                send.wait().unwrap();
-                // The handle is still there.
-                assert_eq!(Arc::strong_count(&storage), 1);
-                drop(send);
-            } else {
-                receive(comm, 0);
-            }
-        }
-    })
-    .unwrap();
 }
 
 /// Starts two ranks, each on the one thread that also uses it.
@@ -523,15 +383,10 @@ on_every_transport!(
     a_panic_while_a_frame_is_opened_ends_its_direction,
     destinations_that_do_not_fit_end_the_direction,
     what_was_received_before_the_failure_was_received,
-    a_cancelled_receive_keeps_its_place_and_its_sender_is_told,
-    a_cancelled_send_keeps_its_place_and_its_receiver_is_told,
-    a_cancelled_send_that_meets_a_cancelled_receive_is_nothing,
     a_deadline_ends_the_direction_on_both_ranks,
-    the_window_holds_back_what_is_not_acknowledged,
     an_abort_ends_every_frame,
     an_abort_elsewhere_ends_the_frames_of_all_ranks,
     a_peer_that_leaves_ends_the_frames_with_it,
-    memory_is_given_back_when_the_send_is_done,
     both_sending_is_an_error_that_names_both,
     both_receiving_is_an_error_that_names_both,
     sends_that_nobody_waits_for_are_no_deadlock,

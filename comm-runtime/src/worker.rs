@@ -202,7 +202,14 @@ impl Core {
     fn drive_once(&self, key: LaneKey) -> Option<Queue> {
         let lane = self.lane(key)?;
         let mut driving = lane.try_acquire()?;
-        Some(self.drive_queue(lane, &mut driving))
+        let queue = self.drive_queue(lane, &mut driving);
+        let is_queued = driving.release();
+        // Whoever submitted something just now and did not get the role leaves it to this thread.
+        Some(if queue == Queue::Empty && is_queued {
+            Queue::Moved
+        } else {
+            queue
+        })
     }
 
     /// Arms a blocked lane for a worker that is about to sleep; whether it may.

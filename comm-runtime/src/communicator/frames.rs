@@ -350,11 +350,8 @@ impl Core {
                 }
                 self.leave(lane, driving);
             }
-            // The driver may be asleep for something else.
-            None => {
-                lane.wake(self.process.doorbells());
-                self.kick_worker(lane.key);
-            }
+            // Whoever drives sees it at the latest when it leaves, but may be asleep.
+            None => lane.wake(self.process.doorbells()),
         }
     }
 

@@ -170,9 +170,9 @@ impl Process {
             })
             .map_err(|error| Error::system("starting the control thread", error))?;
         tracing::debug!(process = %core.id, addresses = ?core.addresses(options.scope), "control plane started");
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(comm_loom)))]
         let doorbells = Doorbells::shared()?;
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(not(all(target_os = "linux", not(comm_loom))))]
         let doorbells = Doorbells::local();
         Ok(Self {
             core,

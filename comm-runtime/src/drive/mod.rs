@@ -5,17 +5,19 @@
 //! nobody waits). All of them use [`Core::step`].
 
 pub(crate) mod frames;
+mod waiter;
 
-use std::sync::Arc;
+pub(crate) use waiter::LaneDriver;
+
 use std::time::{Duration, Instant};
 
 use comm_core::doorbell::Doorbell;
-use comm_core::{Armed, Drive, Error, ErrorKind, Result};
+use comm_core::{Armed, Error, ErrorKind, Result};
 
 use crate::call::{Active, Call};
 use crate::communicator::Core;
 use crate::edge::ends::Identity;
-use crate::lane::{Driving, Lane, LaneKey, LaneState};
+use crate::lane::{Driving, Lane, LaneState};
 use crate::operation::{BlockedOn, Progress};
 use crate::wait::{Pause, Wait, until, with_doorbell};
 use frames::{Guest, Sleeper};
@@ -31,10 +33,6 @@ pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);
 pub(crate) fn later_sleep(blocked: Duration) -> Duration {
     (blocked / 10).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
-
-/// How often a waiter tries to get the driver's role of a lane for frames. It then knows better than
-/// a worker whether a thread of the user is stuck there.
-const ATTEMPTS: u32 = 50;
 
 /// What is queued on a lane after an attempt to drive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +82,7 @@ impl Core {
 
     /// Gives the driver's role up; somebody else drives what is queued.
     pub(crate) fn leave(&self, lane: &Lane, driving: Driving<'_>) {
-        drop(driving);
-        if lane.has_queued() {
+        if driving.release() {
             self.kick_worker(lane.key);
         }
     }
@@ -309,73 +306,6 @@ impl Core {
         ranks.sort_unstable();
         ranks.dedup();
         ranks
-    }
-}
-
-/// Lets a waiting handle drive the lane of its operation.
-#[derive(Debug)]
-pub(crate) struct LaneDriver {
-    pub(crate) core: Arc<Core>,
-    pub(crate) key: LaneKey,
-}
-
-impl Drive for LaneDriver {
-    fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
-        let Some(lane) = self.core.lane(self.key) else {
-            return false;
-        };
-        let Some(mut driving) = self.acquire(lane, done) else {
-            return false;
-        };
-        let mut wait = Wait::new(self.core.policy);
-        let mut drove = false;
-        while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            match self.core.drive_queue(lane, &mut driving) {
-                Queue::Empty => break,
-                Queue::Moved => {
-                    drove = true;
-                    wait.moved();
-                }
-                Queue::Blocked => {
-                    drove = true;
-                    if wait.pause() == Pause::Sleep {
-                        self.core.sleep_queue(lane, &mut driving, deadline, done);
-                    }
-                }
-            }
-        }
-        self.core.leave(lane, driving);
-        drove
-    }
-
-    fn interrupt(&self) {
-        // Only requests for frames end without their driver: those that are cancelled.
-        if self.key.frame_peer().is_some()
-            && let Some(lane) = self.core.lane(self.key)
-        {
-            lane.wake(self.core.process.doorbells());
-        }
-    }
-}
-
-impl LaneDriver {
-    /// Takes the driver's role, if need be from a worker, which has it for short times only.
-    fn acquire<'a>(&self, lane: &'a Lane, done: &dyn Fn() -> bool) -> Option<Driving<'a>> {
-        let attempts = if self.key.frame_peer().is_some() {
-            ATTEMPTS
-        } else {
-            1
-        };
-        for _ in 0..attempts {
-            if let Some(driving) = lane.try_acquire() {
-                return Some(driving);
-            }
-            if done() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        None
     }
 }
 

@@ -166,6 +166,17 @@ pub(crate) enum Source<B> {
     Driver,
 }
 
+impl<B> Source<B> {
+    /// Whether nobody waits for it any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Cancelled => true,
+            Self::Waiting(ticket) => ticket.is_cancelled(),
+            Self::Begun(_) | Self::Driver => false,
+        }
+    }
+}
+
 /// The send under way.
 #[derive(Debug)]
 pub(crate) struct SendOp {

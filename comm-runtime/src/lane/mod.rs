@@ -13,19 +13,17 @@
 //!
 //! # Synchronisation
 //!
-//! `role` bit [`DRIVEN`] is set with Acquire and cleared with Release, which orders one driver's
-//! use of the lane's state before the next one's. Bit [`QUEUED`] changes only under the queue's
-//! lock. Mail for a sleeping driver uses the same two swaps as the step FIFO: the driver swaps its
-//! doorbell in and looks again, the bringer puts the mail down and swaps the doorbell out.
+//! See [`roster`], which has the role, the queue and the sleeping driver's doorbell.
 
 pub(crate) mod frames;
 pub(crate) mod poison;
+mod roster;
 
 use std::cell::UnsafeCell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -37,8 +35,9 @@ use crate::call::Active;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::history::History;
 use crate::operation::Ends;
-use frames::{RecvLane, RecvRequest, SendLane, SendRequest, Stall};
+use frames::{Limit, RecvLane, RecvRequest, SendLane, SendRequest, Stall};
 use poison::Poison;
+use roster::Roster;
 
 /// Which lane of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,11 +87,6 @@ impl fmt::Display for LaneKey {
     }
 }
 
-/// Somebody drives the lane.
-const DRIVEN: u32 = 1;
-/// Operations are queued, or one that was queued is under way.
-const QUEUED: u32 = 2;
-
 /// A submitted operation with what is to happen at its end.
 pub(crate) struct Queued {
     pub(crate) active: Active,
@@ -121,6 +115,10 @@ impl fmt::Debug for Queued {
 
 /// What the queue of a lane holds: operations, or on lanes for frames their requests.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box for operations would be one more allocation for each; queues are short"
+)]
 pub(crate) enum Submitted {
     Operation(Queued),
     Send(SendRequest),
@@ -177,17 +175,14 @@ pub(crate) struct Lane {
     pub(crate) blocked: Mutex<Option<BlockedState>>,
     /// The failure of a lane for frames; others fail with their communicator.
     pub(crate) poison: Poison,
-    role: AtomicU32,
+    roster: Roster<Submitted>,
     state: UnsafeCell<LaneState>,
-    queue: Mutex<VecDeque<Submitted>>,
     mailbox: Mutex<Vec<Mail>>,
     has_mail: AtomicBool,
-    /// Doorbell number of the sleeping driver, or 0.
-    sleeper: AtomicU32,
 }
 
 // SAFETY: `state` is only accessed through `Driving`, of which at most one exists per lane (the
-// `DRIVEN` bit); everything else is `Sync` by itself. The state's contents are `Send`.
+// driver's role); everything else is `Sync` by itself. The state's contents are `Send`.
 unsafe impl Sync for Lane {}
 
 impl Lane {
@@ -197,54 +192,42 @@ impl Lane {
             history: History::new(),
             blocked: Mutex::new(None),
             poison: Poison::default(),
-            role: AtomicU32::new(0),
+            roster: Roster::new(),
             state: UnsafeCell::new(LaneState::default()),
-            queue: Mutex::new(VecDeque::new()),
             mailbox: Mutex::new(Vec::new()),
             has_mail: AtomicBool::new(false),
-            sleeper: AtomicU32::new(0),
         }
     }
 
     /// Takes the driver's role if nobody drives and nothing is queued.
     #[inline]
     pub(crate) fn try_acquire_idle(&self) -> Option<Driving<'_>> {
-        // Acquire: pairs with the Release in `release`.
-        self.role
-            .compare_exchange(0, DRIVEN, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
-        Some(Driving { lane: self })
+        // Lazily: a guard that is made and dropped would take the role from its holder.
+        self.roster
+            .try_acquire_idle()
+            .then(|| Driving { lane: self })
     }
 
     /// Takes the driver's role if nobody drives.
     pub(crate) fn try_acquire(&self) -> Option<Driving<'_>> {
-        // Acquire: pairs with the Release in `release`.
-        let before = self.role.fetch_or(DRIVEN, Ordering::Acquire);
-        // Lazily: a guard that is made and dropped would take the role from its holder.
-        (before & DRIVEN == 0).then(|| Driving { lane: self })
+        // Lazily, as above.
+        self.roster.try_acquire().then(|| Driving { lane: self })
     }
 
     /// Whether operations wait for a driver.
     #[inline]
     pub(crate) fn has_queued(&self) -> bool {
-        self.role.load(Ordering::Relaxed) & QUEUED != 0
-    }
-
-    /// Queues an operation behind all others.
-    pub(crate) fn submit(&self, submitted: Submitted) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(submitted);
-        self.role.fetch_or(QUEUED, Ordering::Relaxed);
+        self.roster.has_queued()
     }
 
     /// Whether something waits in the queue that nobody has begun.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.has_queued()
-            && !self
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_empty()
+        self.roster.has_waiting()
+    }
+
+    /// Queues an operation behind all others.
+    pub(crate) fn submit(&self, submitted: Submitted) {
+        self.roster.submit(submitted);
     }
 
     /// Brings newly connected ends and wakes a sleeping driver.
@@ -259,23 +242,20 @@ impl Lane {
 
     /// Wakes the driver if it sleeps.
     pub(crate) fn wake(&self, doorbells: &Doorbells) {
-        // AcqRel: pairs with the swap in `arm`.
-        let sleeper = self.sleeper.swap(0, Ordering::AcqRel);
-        if sleeper != 0 {
+        if let Some(sleeper) = self.roster.wake() {
             doorbells.ring(sleeper);
         }
     }
 
     /// Asks for `doorbell` to be rung when mail comes; whether it has come already.
     pub(crate) fn arm(&self, doorbell: &Doorbell) -> bool {
-        // AcqRel: pairs with the swap in `wake`.
-        self.sleeper.swap(doorbell.number(), Ordering::AcqRel);
+        self.roster.arm(doorbell.number());
         self.has_mail.load(Ordering::Acquire)
     }
 
     /// Takes back what [`Lane::arm`] asked for.
     pub(crate) fn disarm(&self) {
-        self.sleeper.store(0, Ordering::Relaxed);
+        self.roster.disarm();
     }
 
     /// The mail that has come.
@@ -305,7 +285,7 @@ impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("key", &self.key)
-            .field("role", &self.role)
+            .field("roster", &self.roster)
             .finish_non_exhaustive()
     }
 }
@@ -335,31 +315,37 @@ impl Driving<'_> {
 
     /// Takes what was queued first.
     pub(crate) fn next(&self) -> Option<Submitted> {
-        if !self.lane.has_queued() {
-            return None;
-        }
-        self.lane
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
+        self.lane.roster.next()
+    }
+
+    /// The deadline of the first queued request for a frame that was not cancelled; the first call
+    /// starts its time.
+    pub(crate) fn queued_limit(&self, now: Instant) -> Option<Limit> {
+        self.lane.roster.find(|submitted| {
+            let limit = match submitted {
+                Submitted::Send(request) if !request.ticket.is_cancelled() => &mut request.limit,
+                Submitted::Recv(request) if !request.ticket.is_cancelled() => &mut request.limit,
+                _ => return None,
+            };
+            limit.deadline(now);
+            Some(*limit)
+        })
     }
 
     /// Says whether something is under way that needs a driver beside what is queued; whether the
     /// lane is idle now.
     pub(crate) fn settle(&self, is_busy: bool) -> bool {
-        let queue = self
-            .lane
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_idle = queue.is_empty() && !is_busy;
-        if is_idle {
-            self.lane.role.fetch_and(!QUEUED, Ordering::Relaxed);
-        } else {
-            self.lane.role.fetch_or(QUEUED, Ordering::Relaxed);
-        }
-        is_idle
+        self.lane.roster.settle(is_busy)
+    }
+}
+
+impl Driving<'_> {
+    /// Gives the role up; whether something is queued, which somebody must drive then.
+    #[inline]
+    pub(crate) fn release(self) -> bool {
+        let lane = self.lane;
+        std::mem::forget(self);
+        lane.roster.release()
     }
 }
 
@@ -384,8 +370,8 @@ impl DerefMut for Driving<'_> {
 impl Drop for Driving<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of the next driver.
-        self.lane.role.fetch_and(!DRIVEN, Ordering::Release);
+        // What is queued is somebody else's business: see `release`.
+        self.lane.roster.release();
     }
 }
 
