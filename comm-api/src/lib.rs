@@ -72,4 +72,6 @@ mod guide {
     struct GettingStarted;
     #[doc = include_str!("../../docs/failure-handling.md")]
     struct FailureHandling;
+    #[doc = include_str!("../../docs/point-to-point.md")]
+    struct PointToPoint;
 }

@@ -71,7 +71,7 @@ pub type Allocator = Arc<dyn Fn(DType, &[usize]) -> Result<TensorMut> + Send + S
 
 /// Where the tensors of a message go.
 #[derive(Clone, Default)]
-pub(crate) enum Into {
+pub(crate) enum Placement {
     /// Memory of the worker's pool.
     #[default]
     Pool,
@@ -84,7 +84,7 @@ pub(crate) enum Into {
 pub struct RecvOptions {
     pub(crate) from: Option<Rank>,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) into: Into,
+    pub(crate) placement: Placement,
 }
 
 impl RecvOptions {
@@ -113,7 +113,7 @@ impl RecvOptions {
     /// Sets who provides the memory of the tensors.
     #[must_use]
     pub fn allocator(mut self, allocator: Allocator) -> Self {
-        self.into = Into::Allocator(allocator);
+        self.placement = Placement::Allocator(allocator);
         self
     }
 }
@@ -123,7 +123,10 @@ impl fmt::Debug for RecvOptions {
         f.debug_struct("RecvOptions")
             .field("from", &self.from)
             .field("timeout", &self.timeout)
-            .field("has_allocator", &matches!(self.into, Into::Allocator(_)))
+            .field(
+                "has_allocator",
+                &matches!(self.placement, Placement::Allocator(_)),
+            )
             .finish()
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::{CollectiveGroup, DIRECT};
 use crate::message::{MessageKind, Received, check_contiguous, decode, layouts};
-use crate::options::{Into, RecvOptions};
+use crate::options::{Placement, RecvOptions};
 use crate::pool::ReceivePool;
 
 impl CollectiveGroup {
@@ -29,7 +29,7 @@ impl CollectiveGroup {
     /// As for [`CollectiveGroup::recv`].
     pub fn recv_with<T: DeserializeOwned>(&self, options: RecvOptions) -> Result<Received<T>> {
         let peer = self.peer(options.from)?;
-        let destination = self.destination(options.into);
+        let destination = self.destination(options.placement);
         self.recv_frame(peer, destination, frame_options(options.timeout))
     }
 
@@ -84,7 +84,7 @@ impl CollectiveGroup {
         options: RecvOptions,
     ) -> Result<Work<Received<T>>> {
         let peer = self.peer(options.from)?;
-        let destination = self.destination(options.into);
+        let destination = self.destination(options.placement);
         self.submit_recv(peer, destination, frame_options(options.timeout))
     }
 
@@ -128,10 +128,10 @@ impl CollectiveGroup {
         }
     }
 
-    fn destination(&self, into: Into) -> Destination {
-        match into {
-            Into::Pool => Destination::Pool(Arc::clone(&self.inner.pool)),
-            Into::Allocator(allocator) => Destination::Allocator(allocator),
+    fn destination(&self, placement: Placement) -> Destination {
+        match placement {
+            Placement::Pool => Destination::Pool(Arc::clone(&self.inner.pool)),
+            Placement::Allocator(allocator) => Destination::Allocator(allocator),
         }
     }
 
@@ -194,10 +194,8 @@ impl Destination {
         let (layouts, has_body) = layouts(head.header, head.segment_bytes)?;
         let (tensors, body) = layouts.split_at(layouts.len() - usize::from(has_body));
         let mut memory = match self {
-            Self::Pool(pool) => tensors
-                .iter()
-                .map(|layout| pool.provide(layout))
-                .collect::<Result<Vec<_>>>()?,
+            // The body, too: it is large, and gone as soon as the message is put together.
+            Self::Pool(pool) => return layouts.iter().map(|layout| pool.provide(layout)).collect(),
             Self::Allocator(allocate) => tensors
                 .iter()
                 .map(|layout| {
