@@ -161,10 +161,12 @@ fn handles_that_are_dropped_go_their_way() {
             comm.send_frame(peer, sent, &options).unwrap().detach();
             let count = Arc::clone(&received);
             let receive = comm.recv_frame(peer, destinations, &options).unwrap();
-            let _ = receive.then(move |got| {
-                check(got.as_ref().unwrap(), &frame(index, 4, &[1000 * index]));
-                count.fetch_add(1, Ordering::Relaxed);
-            });
+            receive
+                .then(move |got| {
+                    check(got.as_ref().unwrap(), &frame(index, 4, &[1000 * index]));
+                    count.fetch_add(1, Ordering::Relaxed);
+                })
+                .detach();
         }
         let last = frame(100, 0, &[]);
         comm.send_frame(peer, last, &options).unwrap().detach();

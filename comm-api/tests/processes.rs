@@ -43,12 +43,19 @@ fn main() -> ExitCode {
         Trial::test("a_directory_is_a_rendezvous", directory),
     ];
     // Ranks that are threads of one process are no processes.
+    // RDMA has tests of its own, on machines with a card.
     let transports = comm_api::compiled_transports().iter();
-    for &transport in transports.filter(|name| **name != "p2p") {
+    for &transport in transports.filter(|name| !["p2p", "verbs"].contains(name)) {
         trials.push(Trial::test(
             format!("processes_reduce_over_{transport}"),
             move || reduce(transport),
         ));
+        if transport == "net" {
+            trials.push(Trial::test(
+                "ranks_of_one_host_are_neighbours_in_rings",
+                near_ranks,
+            ));
+        }
         trials.push(Trial::test(
             format!("a_killed_process_is_named_by_all_others_over_{transport}"),
             move || kill("endless", transport),
@@ -73,9 +80,10 @@ fn play(scenario: &str) -> Result<()> {
             let edges = comm.explain().edges;
             // Left to itself the library takes the first that connects processes.
             let mut usable = comm_api::compiled_transports().iter();
-            let wanted = std::env::var("COMM_TRANSPORTS")
-                .ok()
-                .or_else(|| usable.find(|name| **name != "p2p").map(ToString::to_string));
+            let wanted = std::env::var("COMM_TRANSPORTS").ok().or_else(|| {
+                let between_processes = usable.find(|name| !["p2p", "verbs"].contains(name));
+                between_processes.map(ToString::to_string)
+            });
             assert!(
                 !edges.is_empty()
                     && edges
@@ -103,6 +111,19 @@ fn play(scenario: &str) -> Result<()> {
                 comm.send_frame_blocking((rank + 1) % n, frame, &options)?;
                 receive.wait()?;
             }
+        }
+        "near ranks" => {
+            let explanation = comm.explain();
+            assert_eq!(explanation.ring, [0, 2, 4, 1, 3]);
+            assert!(explanation.to_string().contains("ring: [0, 2, 4, 1, 3]"));
+            let n = comm.world_size();
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == n * (n + 1) / 2));
+            let mut blocks: Vec<u32> = (0..n * 1000).map(|_| comm.rank()).collect();
+            comm.all_gather(&mut blocks)?;
+            let owners = (0..n).flat_map(|rank| [rank; 1000]);
+            assert!(blocks.into_iter().eq(owners));
+            comm.barrier()
         }
         "mismatch" => {
             let count = 10 + comm.rank() as usize;
@@ -240,6 +261,19 @@ fn reduce(transport: &'static str) -> Result<(), Failed> {
         let ended = job.run(world_size)?;
         if !ended.iter().all(|worker| worker.success) {
             return Err(format!("{ended:#?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Ranks that were dealt out to two hosts in turn.
+fn near_ranks() -> Result<(), Failed> {
+    let job = Job::new("near ranks").set("COMM_ALGO", "ring");
+    let host = |rank| [("COMM_HOSTID", if rank % 2 == 0 { "even" } else { "odd" })];
+    let workers = (0..5).map(|rank| job.start(rank, 5, &host(rank))).collect();
+    for ended in end(workers)? {
+        if !ended.success {
+            return Err(ended.errors.into());
         }
     }
     Ok(())

@@ -16,7 +16,7 @@
 //!   everything under way or queued there gets it. All else goes on.
 //! * **Cancelling** works until the frame is begun, and keeps the order: a receive that was
 //!   cancelled takes its frame and drops it, and the sender gets
-//!   [`ErrorKind::CancelledByPeer`](comm_core::ErrorKind::CancelledByPeer); in place of a send
+//!   [`ErrorKind::CancelledByPeer`]; in place of a send
 //!   that was cancelled, the receiver's matching receive gets that error.
 //! * A handle that is dropped detaches: its frame goes its way. Memory is given back at the end of
 //!   the operation at the latest.

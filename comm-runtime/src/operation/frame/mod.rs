@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! * A frame is a tag, an opaque header and any number of segments. The receiver needs to know none
-//!   of their sizes: it learns them from the frame's own [preface](preface), checks them against
+//!   of their sizes: it learns them from the frame's own [preface], checks them against
 //!   fixed limits before it allocates, and asks its user for the destinations.
 //! * Preface, sizes, header and all segments of at most one step form one **stream** of bytes,
 //!   packed into steps without gaps, so a small frame is one step (or one line of 56 bytes). Larger
