@@ -126,49 +126,61 @@ unsafe impl Storage for BytesStorage {
 }
 
 /// Zeroed memory of our own, aligned to a cache line.
+///
+/// Allocators hand out large zeroed memory without writing to it, but only at the alignment that they
+/// give everything; so a little more is asked for, and the start is moved up to the next line.
 pub(super) struct AlignedStorage {
+    /// What the allocator returned.
+    allocated: NonNull<u8>,
+    /// The first aligned byte.
     first: NonNull<u8>,
     len: usize,
 }
 
 /// The alignment: also the width of the widest vector registers.
-#[repr(align(64))]
-struct CacheLine;
+const LINE_BYTES: usize = 64;
+/// The alignment that every allocation has.
+const ALLOCATED_ALIGN_BYTES: usize = 16;
 
 impl AlignedStorage {
     pub(super) fn zeroed(len: usize) -> Result<Self> {
         let layout = Self::layout(len)?;
-        if len == 0 {
-            let first = NonNull::<CacheLine>::dangling().cast();
-            return Ok(Self { first, len });
-        }
         // SAFETY: the layout's size is not 0.
-        let first = unsafe { alloc::alloc_zeroed(layout) };
-        let first = NonNull::new(first).ok_or_else(|| {
+        let allocated = unsafe { alloc::alloc_zeroed(layout) };
+        let allocated = NonNull::new(allocated).ok_or_else(|| {
             Error::new(ErrorKind::ResourceExhausted, "no memory for a tensor").with("bytes", len)
         })?;
-        Ok(Self { first, len })
+        let ahead =
+            allocated.as_ptr().addr().next_multiple_of(LINE_BYTES) - allocated.as_ptr().addr();
+        // SAFETY: at most `LINE_BYTES - ALLOCATED_ALIGN_BYTES` ahead, which the allocation has more
+        // than `len`.
+        let first = unsafe { allocated.add(ahead) };
+        Ok(Self {
+            allocated,
+            first,
+            len,
+        })
     }
 
     fn layout(len: usize) -> Result<Layout> {
-        Layout::from_size_align(len, align_of::<CacheLine>()).map_err(|source| {
+        let too_large = || {
             Error::new(
                 ErrorKind::InvalidArgument,
                 "the tensor is larger than the address space",
             )
             .with("bytes", len)
-            .with_source(source)
-        })
+        };
+        len.checked_add(LINE_BYTES - ALLOCATED_ALIGN_BYTES)
+            .and_then(|size| Layout::from_size_align(size, ALLOCATED_ALIGN_BYTES).ok())
+            .ok_or_else(too_large)
     }
 }
 
 impl Drop for AlignedStorage {
     fn drop(&mut self) {
-        if let Ok(layout) = Self::layout(self.len)
-            && self.len > 0
-        {
-            // SAFETY: `first` was allocated with this layout and is freed once.
-            unsafe { alloc::dealloc(self.first.as_ptr(), layout) };
+        if let Ok(layout) = Self::layout(self.len) {
+            // SAFETY: it was allocated with this layout and is freed once.
+            unsafe { alloc::dealloc(self.allocated.as_ptr(), layout) };
         }
     }
 }
