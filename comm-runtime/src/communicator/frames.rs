@@ -262,6 +262,7 @@ impl Communicator {
         let lane = self.core.frame_lane(LaneKey::FrameSend(peer))?;
         let bytes = frame.check()?;
         let Some(mut driving) = lane.try_acquire_idle() else {
+            lane.may_wait()?;
             return self.send_frame(peer, frame.to_frame(), options)?.wait();
         };
         driving.send.current = Some(SendOp {
@@ -295,6 +296,7 @@ impl Communicator {
     {
         let lane = self.core.frame_lane(LaneKey::FrameRecv(peer))?;
         let Some(mut driving) = lane.try_acquire_idle() else {
+            lane.may_wait()?;
             return self.recv_frame(peer, open, options)?.take();
         };
         let run = self.core.new_receive(lane, &mut driving);

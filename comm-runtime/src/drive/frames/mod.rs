@@ -52,6 +52,7 @@ impl Core {
         driving: &mut Driving<'_>,
         guest: &mut Guest<'_>,
     ) -> Queue {
+        let _inside = lane.enter();
         match self.step_frames(lane, driving, guest) {
             Ok(true) => {
                 if driving.stall.since.is_some() {
