@@ -277,6 +277,37 @@ fn a_frame_to_oneself_arrives() {
     .unwrap();
 }
 
+fn a_continuation_may_send_but_not_wait_for_what_comes_after_it() {
+    with_ranks(2, |comm| {
+        let options = FrameOptions::new();
+        if comm.rank() == 0 {
+            let own = comm.clone();
+            let first = comm.send_frame(1, frame(0, 1, &[1]), &options).unwrap();
+            let chained = first.then(move |sent| {
+                sent.as_ref().unwrap();
+                let second = own.send_frame(1, frame(1, 1, &[1]), &options).unwrap();
+                let third = frame(2, 1, &[1]);
+                let errors = [
+                    second.wait().unwrap_err(),
+                    own.send_frame_blocking(1, third.as_ref(), &options)
+                        .unwrap_err(),
+                ];
+                (second, errors.map(|error| error.kind()))
+            });
+            comm.send(&[1_u8], 1).unwrap();
+            let (second, kinds) = chained.take().unwrap();
+            assert_eq!(kinds, [ErrorKind::InvalidArgument; 2]);
+            second.wait().unwrap();
+        } else {
+            // So that the continuation is there before the frame is received.
+            comm.recv(&mut [0_u8], 0).unwrap();
+            check(&receive(comm, 0), &frame(0, 1, &[1]));
+            check(&receive(comm, 0), &frame(1, 1, &[1]));
+        }
+    })
+    .unwrap();
+}
+
 fn several_threads_submit_to_one_lane() {
     const THREADS: usize = 4;
     const FRAMES: usize = 50;
@@ -373,6 +404,7 @@ on_every_transport!(
     an_eager_send_is_done_before_the_receiver_comes,
     frames_messages_and_collectives_do_not_wait_for_each_other,
     a_frame_to_oneself_arrives,
+    a_continuation_may_send_but_not_wait_for_what_comes_after_it,
     several_threads_submit_to_one_lane,
     what_cannot_be_sent_is_refused_at_the_call,
 );

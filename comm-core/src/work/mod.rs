@@ -88,6 +88,8 @@ impl<T: Send + 'static> Work<T> {
     /// # Errors
     ///
     /// The failure of the operation; the same one each time.
+    /// [`ErrorKind::InvalidArgument`] if the operation cannot end before the calling thread has
+    /// returned: in a continuation of an operation that runs in the same order as this one.
     pub fn wait(&self) -> Result<()> {
         self.shared.wait_deadline(None).map(drop)
     }

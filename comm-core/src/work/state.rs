@@ -231,9 +231,12 @@ impl<T: Send + 'static> Shared<T> {
 
     /// Blocks until the result can be moved out.
     pub(super) fn take(&self) -> Result<T> {
-        if !self.done.load(Ordering::Acquire) {
-            // An error is repeated below, together with the result.
-            let _ = self.wait_deadline(None);
+        if !self.done.load(Ordering::Acquire)
+            && let Err(error) = self.wait_deadline(None)
+            && !self.is_done()
+        {
+            // Not the operation's failure, which is repeated below, but that of the wait.
+            return Err(error);
         }
         let mut state = self.lock();
         loop {
@@ -268,6 +271,9 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
                 let drove = driver.drive(&|| self.done.load(Ordering::Acquire), deadline);
                 state = self.lock();
                 state.driving -= 1;
+                if !drove && !self.done.load(Ordering::Acquire) {
+                    driver.may_wait()?;
+                }
                 if drove {
                     let done = self.done.load(Ordering::Acquire);
                     if !done && deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -29,14 +29,13 @@ use comm_core::{Error, ErrorKind, Rank, Result, Tensor, TensorMut, Work, WorkBui
 
 use super::memory::check_tensor;
 use super::{Communicator, Core, no_such_rank};
-use crate::drive::frames::{Guest, Sleeper, is_busy};
-use crate::drive::{LaneDriver, Queue};
+use crate::drive::LaneDriver;
+use crate::drive::frames::{Guest, opened_twice};
 use crate::lane::frames::{
     Limit, RecvBody, RecvOp, RecvRequest, SendBody, SendOp, SendRequest, Source, Ticket,
 };
-use crate::lane::{Driving, Lane, LaneKey, Submitted};
+use crate::lane::{Lane, LaneKey, Submitted};
 use crate::operation::frame::preface::check_sizes;
-use crate::wait::{Pause, Wait};
 
 /// A frame to be sent.
 #[derive(Clone, Debug, Default)]
@@ -262,6 +261,7 @@ impl Communicator {
         let lane = self.core.frame_lane(LaneKey::FrameSend(peer))?;
         let bytes = frame.check()?;
         let Some(mut driving) = lane.try_acquire_idle() else {
+            lane.may_wait()?;
             return self.send_frame(peer, frame.to_frame(), options)?.wait();
         };
         driving.send.current = Some(SendOp {
@@ -295,6 +295,7 @@ impl Communicator {
     {
         let lane = self.core.frame_lane(LaneKey::FrameRecv(peer))?;
         let Some(mut driving) = lane.try_acquire_idle() else {
+            lane.may_wait()?;
             return self.recv_frame(peer, open, options)?.take();
         };
         let run = self.core.new_receive(lane, &mut driving);
@@ -306,7 +307,7 @@ impl Communicator {
         let mut open = Some(open);
         let mut open = |head: &FrameHead<'_>| match open.take() {
             Some(open) => open(head),
-            None => Ok(Vec::new()),
+            None => Err(opened_twice()),
         };
         self.core
             .drive_guest(lane, driving, &mut Guest::Recv(&mut open), |driving| {
@@ -353,41 +354,6 @@ impl Core {
             // Whoever drives sees it at the latest when it leaves, but may be asleep.
             None => lane.wake(self.process.doorbells()),
         }
-    }
-
-    /// Carries the driver's own frame through, which is the lane's current one.
-    fn drive_guest<T>(
-        &self,
-        lane: &Lane,
-        mut driving: Driving<'_>,
-        guest: &mut Guest<'_>,
-        mut ended: impl FnMut(&mut Driving<'_>) -> Option<Result<T>>,
-    ) -> Result<T> {
-        let mut wait = Wait::new(self.policy);
-        let result = loop {
-            let queue = self.drive_frames(lane, &mut driving, guest);
-            if let Some(result) = ended(&mut driving) {
-                break result;
-            }
-            match queue {
-                Queue::Moved | Queue::Empty => wait.moved(),
-                Queue::Blocked => {
-                    if wait.pause() == Pause::Sleep {
-                        let sleeper = Sleeper {
-                            limit: None,
-                            done: &|| false,
-                        };
-                        self.sleep_frames(lane, &mut driving, &sleeper);
-                    }
-                }
-            }
-        };
-        // Acknowledgements for which there was no room are the workers' business.
-        if lane.has_queued() || is_busy(&driving) {
-            driving.settle(is_busy(&driving));
-        }
-        self.leave(lane, driving);
-        result
     }
 }
 

@@ -203,6 +203,7 @@ impl Core {
 
     #[cold]
     fn run_queued(&self, lane: &Lane, active: Active) -> Result<()> {
+        lane.may_wait()?;
         // The borrowed buffers stay valid: `wait` returns when the operation is complete.
         let (work, completer) = comm_core::Work::channel();
         self.submit(lane, active, move |result| completer.complete(result))?;

@@ -92,6 +92,7 @@ impl Core {
         if lane.key.frame_peer().is_some() {
             return self.drive_frames(lane, driving, &mut Guest::Nobody);
         }
+        let _inside = lane.enter();
         if driving.current().is_none() {
             return Queue::Empty;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use comm_core::Drive;
+use comm_core::{Drive, Result};
 
 use super::Queue;
 use crate::communicator::Core;
@@ -48,6 +48,10 @@ impl Drive for LaneDriver {
         }
         self.core.leave(lane, driving);
         drove
+    }
+
+    fn may_wait(&self) -> Result<()> {
+        self.core.lane(self.key).map_or(Ok(()), Lane::may_wait)
     }
 
     fn interrupt(&self) {

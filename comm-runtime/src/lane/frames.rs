@@ -167,6 +167,11 @@ pub(crate) enum Source<B> {
 }
 
 impl<B> Source<B> {
+    /// Whether it is the frame of the driver's own call.
+    pub(crate) const fn is_driver(&self) -> bool {
+        matches!(self, Self::Driver)
+    }
+
     /// Whether nobody waits for it any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         match self {

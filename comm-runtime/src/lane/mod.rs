@@ -10,6 +10,8 @@
 //! * A blocking call that finds its lane idle takes the role with one compare-and-swap and runs its
 //!   operation at once. Otherwise, and for asynchronous calls, the operation is queued.
 //! * Whoever leaves the role while operations are queued hands the lane to a worker.
+//! * User's code that a driver calls (continuations, destinations of frames) gets an error when it
+//!   waits for the same lane, which would be for ever.
 //!
 //! # Synchronisation
 //!
@@ -19,7 +21,7 @@ pub(crate) mod frames;
 pub(crate) mod poison;
 mod roster;
 
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -28,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use comm_core::doorbell::{Doorbell, Doorbells};
-use comm_core::{Rank, Result, Signature};
+use comm_core::{Error, ErrorKind, Rank, Result, Signature};
 use serde::{Deserialize, Serialize};
 
 use crate::call::Active;
@@ -168,6 +170,22 @@ pub(crate) struct BlockedState {
     pub(crate) holds_user: bool,
 }
 
+thread_local! {
+    /// The lanes that this thread drives, the innermost last: user's code that is called meanwhile
+    /// may drive others.
+    static DRIVEN: RefCell<Vec<*const Lane>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A thread is inside of a lane's driver; until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Inside;
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DRIVEN.with_borrow_mut(|driven| driven.pop());
+    }
+}
+
 /// One ordered sequence of operations.
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
@@ -228,6 +246,32 @@ impl Lane {
     /// Queues an operation behind all others.
     pub(crate) fn submit(&self, submitted: Submitted) {
         self.roster.submit(submitted);
+    }
+
+    /// Notes that the calling thread drives the lane and may call user's code meanwhile.
+    pub(crate) fn enter(&self) -> Inside {
+        DRIVEN.with_borrow_mut(|driven| driven.push(self));
+        Inside
+    }
+
+    /// Whether the calling thread may wait for an operation of the lane.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] in user's code that the lane's driver has called: nobody else
+    /// can drive the lane before it returns.
+    pub(crate) fn may_wait(&self) -> Result<()> {
+        let is_inside =
+            DRIVEN.with_borrow(|driven| driven.iter().any(|lane| std::ptr::eq(*lane, self)));
+        if !is_inside {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "a continuation waits for an operation that comes after the one that calls it, and \
+             cannot run before it returns; chain the asynchronous form instead of waiting",
+        )
+        .with("lane", self.key))
     }
 
     /// Brings newly connected ends and wakes a sleeping driver.

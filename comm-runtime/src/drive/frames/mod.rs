@@ -26,7 +26,9 @@ use crate::communicator::Core;
 use crate::communicator::frames::{FrameHead, FrameRef};
 use crate::lane::{Driving, Lane, LaneKey, LaneState, Mail, Submitted};
 use crate::operation::frame::FrameSend;
+use crate::wait::{Pause, Wait};
 use recv::end_receive;
+pub(crate) use recv::opened_twice;
 use send::{complete_send, end_send, take_acks};
 
 /// The frame of the driver's own call.
@@ -34,6 +36,38 @@ pub(crate) enum Guest<'a> {
     Nobody,
     Send(FrameRef<'a>),
     Recv(&'a mut dyn FnMut(&FrameHead<'_>) -> Result<Vec<TensorMut>>),
+}
+
+/// The driver's role while a guest's frame is under way.
+///
+/// The frame is not left in the lane when the guest's call ends, not even by a panic: what it borrows
+/// may be gone afterwards.
+struct Visit<'a> {
+    core: &'a Core,
+    lane: &'a Lane,
+    driving: Driving<'a>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let send = self
+            .driving
+            .send
+            .current
+            .take_if(|op| op.source.is_driver());
+        let recv = self
+            .driving
+            .recv
+            .current
+            .take_if(|op| op.source.is_driver());
+        if send.is_some() || recv.is_some() {
+            let error = Error::new(
+                ErrorKind::Internal,
+                format!("rank {} panicked in the middle of a frame", self.core.rank),
+            );
+            self.core.poison_lane(self.lane, error);
+        }
+    }
 }
 
 /// Who drives, as far as sleeping is concerned.
@@ -45,6 +79,50 @@ pub(crate) struct Sleeper<'a> {
 }
 
 impl Core {
+    /// Carries the driver's own frame through, which is the lane's current one.
+    pub(crate) fn drive_guest<T>(
+        &self,
+        lane: &Lane,
+        driving: Driving<'_>,
+        guest: &mut Guest<'_>,
+        mut ended: impl FnMut(&mut LaneState) -> Option<Result<T>>,
+    ) -> Result<T> {
+        let mut visit = Visit {
+            core: self,
+            lane,
+            driving,
+        };
+        let driving = &mut visit.driving;
+        let mut wait = Wait::new(self.policy);
+        let result = loop {
+            let queue = self.drive_frames(lane, driving, guest);
+            if let Some(result) = ended(driving) {
+                break result;
+            }
+            match queue {
+                Queue::Moved | Queue::Empty => wait.moved(),
+                Queue::Blocked => {
+                    if wait.pause() == Pause::Sleep {
+                        let sleeper = Sleeper {
+                            limit: None,
+                            done: &|| false,
+                        };
+                        self.sleep_frames(lane, driving, &sleeper);
+                    }
+                }
+            }
+        };
+        // Acknowledgements for which there was no room are the workers' business.
+        if lane.has_queued() || is_busy(driving) {
+            driving.settle(is_busy(driving));
+        }
+        drop(visit);
+        if lane.has_queued() {
+            self.kick_worker(lane.key);
+        }
+        result
+    }
+
     /// Drives a lane for frames once.
     pub(crate) fn drive_frames(
         &self,
@@ -52,6 +130,7 @@ impl Core {
         driving: &mut Driving<'_>,
         guest: &mut Guest<'_>,
     ) -> Queue {
+        let _inside = lane.enter();
         match self.step_frames(lane, driving, guest) {
             Ok(true) => {
                 if driving.stall.since.is_some() {

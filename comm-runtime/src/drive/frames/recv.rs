@@ -140,7 +140,7 @@ fn cancelled_by_sender(sequence: u64) -> Error {
 }
 
 #[cold]
-fn opened_twice() -> Error {
+pub(crate) fn opened_twice() -> Error {
     Error::new(
         ErrorKind::Internal,
         "the destinations of a frame were asked for twice",

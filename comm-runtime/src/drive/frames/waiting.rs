@@ -39,7 +39,9 @@ impl Core {
     ) -> Result<()> {
         let now = Instant::now();
         let first = driving.stall.since.is_none();
-        let deadline = self.watch_frames(lane, driving, now, true)?;
+        // Whoever only looks in for a while may do something else next.
+        let holds_user = sleeper.limit.is_none();
+        let deadline = self.watch_frames(lane, driving, now, holds_user)?;
         let deadline = match (deadline, sleeper.limit) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
