@@ -66,6 +66,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "payloads in memory that a peer writes",
     ),
     (
+        "comm-testkit/src/device",
+        "the contents of memory that a tested device copies",
+    ),
+    (
         "comm-testkit/src/net",
         "a mock network and device, and tests of their unsafe contract",
     ),
