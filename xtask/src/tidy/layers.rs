@@ -39,6 +39,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "comm-cli",
         &["comm-core", "comm-graph", "comm-api", "comm-bench"],
     ),
+    // An example of a transport outside of this workspace, so it sees what such a one sees.
+    ("transport-uds", &["comm-core"]),
     ("xtask", &[]),
 ];
 
