@@ -105,7 +105,9 @@ pub(crate) struct UdsConnect {
 
 impl UdsConnect {
     pub(crate) fn new(poller: &Arc<Poller>, handle: &[u8]) -> Result<Self> {
-        let name = handle.strip_prefix(&MAGIC).map(<[u8; NAME_BYTES]>::try_from);
+        let name = handle
+            .strip_prefix(&MAGIC)
+            .map(<[u8; NAME_BYTES]>::try_from);
         let Some(Ok(name)) = name else {
             return Err(Error::new(
                 ErrorKind::Protocol,
