@@ -127,12 +127,12 @@ table! {
     "WorkBuilder" WorkBuilder, yes, no;
     "FifoLayout" FifoLayout, yes, yes;
     "FifoMemory" FifoMemory, yes, yes;
-    "FifoSender" FifoSender, yes, no;
-    "FifoReceiver" FifoReceiver, yes, no;
-    "Arrived" Arrived, yes, yes;
-    "Offer" Offer, yes, yes;
+    "FifoSender" FifoSender, yes, yes;
+    "FifoReceiver" FifoReceiver, yes, yes;
+    "Arrived" Arrived, no, no;
+    "Offer" Offer, no, no;
     "Offers" Offers, yes, yes;
-    "Claim" Claim<'static>, yes, yes;
+    "Claim" Claim<'static>, no, no;
     "Doorbells" Doorbells, yes, yes;
     "Doorbell" Doorbell, yes, yes;
     "Ticket" Ticket, yes, yes;
