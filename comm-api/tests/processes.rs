@@ -35,25 +35,29 @@ fn main() -> ExitCode {
         ),
         Trial::test("a_wrong_secret_is_refused_and_named", wrong_secret),
         Trial::test("a_rank_outside_the_world_is_an_error", outside),
-        Trial::test("mismatched_counts_name_both_processes", mismatch),
-        Trial::test(
-            "a_circle_of_single_threaded_ranks_ends_with_its_description",
-            circle,
-        ),
-        Trial::test("a_directory_is_a_rendezvous", directory),
     ];
-    if ["shm", "net"]
+    // Ranks that are threads of one process are no processes.
+    let between_processes: Vec<_> = comm_api::compiled_transports()
         .iter()
-        .all(|name| comm_api::compiled_transports().contains(name))
-    {
+        .filter(|name| **name != "p2p")
+        .collect();
+    if !between_processes.is_empty() {
+        trials.extend([
+            Trial::test("mismatched_counts_name_both_processes", mismatch),
+            Trial::test(
+                "a_circle_of_single_threaded_ranks_ends_with_its_description",
+                circle,
+            ),
+            Trial::test("a_directory_is_a_rendezvous", directory),
+        ]);
+    }
+    if between_processes.len() > 1 {
         trials.extend([
             Trial::test("ranks_that_differ_agree_on_what_both_have", differ),
             Trial::test("ranks_with_nothing_in_common_name_what_each_has", disjoint),
         ]);
     }
-    // Ranks that are threads of one process are no processes.
-    let transports = comm_api::compiled_transports().iter();
-    for &transport in transports.filter(|name| **name != "p2p") {
+    for &transport in between_processes {
         trials.push(Trial::test(
             format!("processes_reduce_over_{transport}"),
             move || reduce(transport),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use comm_bench::Operation;
 
-use crate::command::bench_with_rows;
+use crate::command::{bench_with_rows, commctl, rows};
 
 /// Every operation over one transport, checked.
 fn everything_over(transport: &str, shown_as: &str) {
@@ -81,4 +81,33 @@ fn without_an_operation_p2p_shm_and_net_are_shown() {
     }
     assert!(rows.iter().any(|row| row.ranks == 4));
     assert_eq!(ended.stdout.matches("# comm 0.").count(), 1, "{ended:?}");
+}
+
+#[test]
+fn every_algorithm_runs_over_the_example_with_odd_sizes_and_numbers_of_ranks() {
+    let directory = tempfile::tempdir().unwrap();
+    for (algorithm, operations) in [
+        ("one_shot", "all"),
+        ("ring", "all"),
+        ("double_tree", "all_reduce,broadcast,reduce"),
+    ] {
+        let path = directory.path().join(algorithm);
+        let arguments = format!(
+            "bench --transport uds --op {operations} --ranks 3,5 --redop sum,max --dtype f32,u8 \
+             --min-bytes 12 --max-bytes 400K --factor 183 --time 0.0001 --json {}",
+            path.display()
+        );
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        let ended = commctl(&arguments, &[("COMM_ALGO", algorithm)]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let rows = rows(&path);
+        assert!(!rows.is_empty());
+        for row in rows {
+            assert_eq!(
+                (row.transport.as_str(), row.wrong),
+                ("uds", Some(0)),
+                "{row:?}"
+            );
+        }
+    }
 }

@@ -81,6 +81,9 @@ impl fmt::Display for Explanation {
                 ranks.join(", ")
             )?;
         }
+        if self.transports.is_empty() {
+            writeln!(f, "transport: none is compiled in or registered")?;
+        }
         for (name, unavailable) in &self.transports {
             match unavailable {
                 None => writeln!(f, "transport {name}: available")?,
