@@ -78,11 +78,12 @@ unsafe impl NetListener for UdsListener {
 
     fn accept(&mut self) -> Result<Option<Box<dyn NetRecv>>> {
         let mut door = lock(&self.door.0);
+        let mut accepted = None;
         for _ in 0..LOOKS {
             match accept_with(door.fd(), FLAGS) {
                 Ok(socket) if is_of_our_user(&socket)? => {
-                    let end = Endpoint::new(&self.poller, socket, Receiving::default())?;
-                    return Ok(Some(Box::new(end)));
+                    accepted = Some(socket);
+                    break;
                 }
                 // What a stranger does is not our failure.
                 Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -90,8 +91,13 @@ unsafe impl NetListener for UdsListener {
                 Err(errno) => return Err(Error::system("accepting on a Unix socket", errno)),
             }
         }
+        // Others may be waiting.
         door.ask()?;
-        Ok(None)
+        let Some(socket) = accepted else {
+            return Ok(None);
+        };
+        let end = Endpoint::new(&self.poller, socket, Receiving::default())?;
+        Ok(Some(Box::new(end)))
     }
 }
 
