@@ -27,6 +27,8 @@ pub struct Explanation {
     pub launcher: Option<Launcher>,
     /// All ranks.
     pub peers: Vec<PeerInfo>,
+    /// The ranks in the order in which they stand in rings: near ones are neighbours.
+    pub ring: Vec<Rank>,
     /// Registered transports in the order in which they are tried, with what keeps this rank from
     /// using them.
     pub transports: TransportTable,
@@ -47,6 +49,7 @@ impl Communicator {
             rank: core.rank,
             launcher: core.launcher,
             peers: core.peers.clone(),
+            ring: core.planner.order().ranks(core.world_size()),
             transports: core.transport_table.clone(),
             edges: core.connector.connected(),
             settings: core.settings.clone(),
@@ -80,6 +83,9 @@ impl fmt::Display for Explanation {
                 peers[0].cpus,
                 ranks.join(", ")
             )?;
+        }
+        if !self.ring.is_sorted() {
+            writeln!(f, "ring: {:?}", self.ring)?;
         }
         if self.transports.is_empty() {
             writeln!(f, "transport: none is compiled in or registered")?;
