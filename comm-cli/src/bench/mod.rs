@@ -9,7 +9,7 @@
 //!   is one of the workers and starts nothing, so it measures between machines too. All ranks are
 //!   given the same arguments.
 //! * **Without arguments** it measures every operation with 2 ranks over p2p, shm and net, and
-//!   all-reduce with 4 ranks, from 8 B to 16 MiB, within two minutes.
+//!   all-reduce with 4 ranks, from 8 B to 64 MiB, within two minutes.
 //! * **Output**: rank 0 prints the tables on standard output, plain text whether or not that is a
 //!   terminal; with `--json FILE` it also writes one JSON object per line and row. Progress shows
 //!   on standard error if that is a terminal.
