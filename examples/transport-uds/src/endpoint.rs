@@ -105,7 +105,7 @@ impl<D: Direction> Endpoint<D> {
     }
 
     /// Whether the request is done, after moving what can be moved.
-    pub(crate) fn test(&mut self, request: &Request) -> Result<Option<usize>> {
+    pub(crate) fn outcome(&mut self, request: &Request) -> Result<Option<usize>> {
         let mut state = lock(&self.shared.state);
         match state.requests.test(request) {
             Standing::Done(len_bytes) => return Ok(Some(len_bytes)),
@@ -130,7 +130,7 @@ impl<D: Direction> Endpoint<D> {
     }
 
     /// Withdraws everything (N11). Memory is touched under the lock only, so it is at rest now.
-    pub(crate) fn quiesce(&mut self) -> Quiesce {
+    pub(crate) fn withdraw(&mut self) -> Quiesce {
         let cancelled = Error::new(
             ErrorKind::Cancelled,
             "this end of the connection was quiesced",

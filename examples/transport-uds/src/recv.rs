@@ -77,10 +77,10 @@ unsafe impl NetRecv for Endpoint<Receiving> {
     }
 
     fn test(&mut self, request: &Request) -> Result<Option<usize>> {
-        Endpoint::test(self, request)
+        self.outcome(request)
     }
 
     fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
-        Endpoint::quiesce(self)
+        self.withdraw()
     }
 }

@@ -61,10 +61,10 @@ unsafe impl NetSend for Endpoint<Sending> {
     }
 
     fn test(&mut self, request: &Request) -> Result<Option<usize>> {
-        Endpoint::test(self, request)
+        self.outcome(request)
     }
 
     fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
-        Endpoint::quiesce(self)
+        self.withdraw()
     }
 }
