@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use comm_bench::Operation;
 
-use crate::command::{bench_with_rows, commctl, rows};
+use crate::command::bench_with_rows;
+#[cfg(feature = "uds")]
+use crate::command::{commctl, rows};
 
 /// Every operation over one transport, checked.
 fn everything_over(transport: &str, shown_as: &str) {
@@ -44,6 +46,7 @@ fn net_carries_every_operation() {
     everything_over("net", "net");
 }
 
+#[cfg(feature = "uds")]
 #[test]
 fn the_example_carries_every_operation() {
     everything_over("uds", "uds");
@@ -83,6 +86,7 @@ fn without_an_operation_p2p_shm_and_net_are_shown() {
     assert_eq!(ended.stdout.matches("# comm 0.").count(), 1, "{ended:?}");
 }
 
+#[cfg(feature = "uds")]
 #[test]
 fn every_algorithm_runs_over_the_example_with_odd_sizes_and_numbers_of_ranks() {
     let directory = tempfile::tempdir().unwrap();
