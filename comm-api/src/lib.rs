@@ -25,6 +25,7 @@
 //! | `p2p` (default) | direct access between ranks that are threads of one process |
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
 //! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
+//! | `verbs` | RDMA over InfiniBand and RoCE cards (`libibverbs`, loaded at run time); brings `net` |
 //! | `net` | networks of your own, see [`Builder::net_backend`] |
 //!
 //! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
@@ -34,10 +35,14 @@
 
 mod communicator;
 mod debug;
+#[cfg(any(feature = "tcp", feature = "verbs"))]
+mod network;
 #[cfg(feature = "tcp")]
 mod tcp;
 mod threads;
 mod transports;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 pub use comm_core::{
     Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,
