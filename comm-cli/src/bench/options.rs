@@ -27,7 +27,7 @@ pub struct Options {
     pub operations: Vec<OperationChoice>,
 
     /// Which transports may connect the ranks, tried in this order: p2p (ranks are then threads of
-    /// one process), shm, net, uds (the example of a transport of one's own), or auto for the
+    /// one process), shm, verbs, net, uds (the example of a transport of one's own), or auto for the
     /// library's choice. [default: auto; without --op and --ranks p2p, shm and net in turn]
     #[arg(long = "transport", value_name = "NAME,..", value_delimiter = ',')]
     pub transports: Vec<String>,
