@@ -49,7 +49,7 @@ pub use comm_core::{
     Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
     Work,
 };
-pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
+pub use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress, UniqueId};
 pub use comm_runtime::control::{JobSecret, LaunchEnvironment, Launcher};
 pub use comm_runtime::{
     ConnectedEdge, Explanation, Plan, PlanConfig, Request, Setting, Settings, Source,
