@@ -240,10 +240,9 @@ impl CommunicatorBuilder {
         let order = self.order()?;
         let fork = ForkGuard::new()?;
         let process = Process::acquire(&self.control.process_options())?;
-        let (secret, insecure) = (self.control.secret.clone(), self.control.insecure);
         let rendezvous = match meeting {
             Meeting::Table(table) => table,
-            Meeting::Address(address) => address.open(&process, rank, secret.clone(), insecure)?,
+            Meeting::Address(address) => address.open(&process, self.control.visitor(rank))?,
         };
         let context = TransportContext {
             doorbells: Arc::clone(process.doorbells()),
@@ -264,8 +263,8 @@ impl CommunicatorBuilder {
         }
         let mut options = JoinOptions::new(rank, world_size, rendezvous)
             .deadline(Instant::now() + self.control.join_timeout)
-            .secret(secret)
-            .insecure(insecure)
+            .secret(self.control.secret.clone())
+            .insecure(self.control.insecure)
             .heartbeat(self.control.heartbeat);
         if let Some(name) = self.name.take() {
             options = options.name(name);

@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use comm_core::{Error, ErrorKind, Result};
+use comm_core::{Error, ErrorKind, Rank, Result};
 
 use super::interfaces::InterfaceFilter;
 use super::join::DEFAULT_JOIN_TIMEOUT;
 use super::listener::Ports;
 use super::liveness::Heartbeat;
 use super::process::{ListenScope, ProcessOptions};
+use super::rendezvous::Visitor;
 use super::secret::JobSecret;
 
 /// The settings of the control plane.
@@ -45,6 +46,8 @@ pub struct ControlSettings {
     pub interfaces: Option<InterfaceFilter>,
     /// The identity of the host (`COMM_HOSTID`, `NCCL_HOSTID`).
     pub host_id: Option<String>,
+    /// What tells this job apart from others that meet at the same host and port (`COMM_JOB_ID`).
+    pub job_id: Option<String>,
     /// How long a join may take (`COMM_INIT_TIMEOUT_SECONDS`).
     pub join_timeout: Duration,
     /// When a silent peer is dead (`COMM_HEARTBEAT_TIMEOUT_SECONDS`).
@@ -60,6 +63,7 @@ impl Default for ControlSettings {
             ports: Ports::default(),
             interfaces: None,
             host_id: None,
+            job_id: None,
             join_timeout: DEFAULT_JOIN_TIMEOUT,
             heartbeat: Heartbeat::default(),
         }
@@ -97,6 +101,7 @@ impl ControlSettings {
             ports,
             interfaces: parsed(variable, &["COMM_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])?,
             host_id: variable("COMM_HOSTID").or_else(|| variable("NCCL_HOSTID")),
+            job_id: variable("COMM_JOB_ID").filter(|id| !id.is_empty()),
             join_timeout: join_timeout.unwrap_or(defaults.join_timeout),
             heartbeat: heartbeat.map_or(defaults.heartbeat, Heartbeat::after),
         })
@@ -116,6 +121,16 @@ impl ControlSettings {
             .ports(self.ports.clone())
             .interfaces(self.interfaces.clone())
             .host_id(self.host_id.clone())
+    }
+
+    /// What `rank` brings to a rendezvous.
+    #[must_use]
+    pub fn visitor(&self, rank: Rank) -> Visitor {
+        let mut visitor = Visitor::new(rank);
+        visitor.secret.clone_from(&self.secret);
+        visitor.insecure = self.insecure;
+        visitor.job_id.clone_from(&self.job_id);
+        visitor
     }
 }
 
