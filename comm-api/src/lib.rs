@@ -45,7 +45,10 @@ pub use comm_core::{
     Work,
 };
 pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
-pub use comm_runtime::control::{JobSecret, LaunchEnvironment, Launcher};
+pub use comm_runtime::control::{
+    ControlSettings, InterfaceFilter, JobSecret, LaunchEnvironment, Launcher, ListenScope, Ports,
+    ProcessOptions,
+};
 pub use comm_runtime::{
     ConnectedEdge, Explanation, Plan, PlanConfig, Request, Setting, Settings, Source,
     TransportContext, WaitPolicy,

@@ -4,7 +4,8 @@
 //!
 //! * A value set on the builder wins over `COMM_*` variables, these over the `NCCL_*` variable of
 //!   the same meaning, that over the default.
-//! * A variable that is set but cannot be parsed is an error, never ignored.
+//! * A variable that is set but cannot be parsed is an error, never ignored; one that is set to
+//!   nothing counts as not set.
 //! * [`Settings::table`] tells every effective value and its source; `explain()` prints it.
 
 use std::fmt;
@@ -137,13 +138,10 @@ impl Settings {
             reader.read(name, value, bytes, ToString::to_string)?;
         }
         reader.read("COMM_ALGO", &mut plan.algorithms, algorithms, |list| {
-            list.iter()
-                .map(|algorithm| algorithm.as_str())
-                .collect::<Vec<_>>()
-                .join(",")
+            printed(list.iter().map(|algorithm| algorithm.as_str()))
         })?;
         reader.read("COMM_TRANSPORTS", &mut settings.transports, names, |list| {
-            list.join(",")
+            printed(list.iter().map(String::as_str))
         })?;
         reader.read(
             "COMM_CONNECT_TIMEOUT_SECONDS",
@@ -195,6 +193,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// A variable's text. An empty one says nothing, as if the variable were not set: that is how
+    /// scripts and launchers take one back.
+    fn text_of(&self, variable: &str) -> Option<String> {
+        (self.lookup)(variable).filter(|text| !text.trim().is_empty())
+    }
+
     /// Reads a variable, or its NCCL namesake where there is one.
     fn read<T>(
         &mut self,
@@ -209,7 +213,7 @@ impl Reader<'_> {
         };
         let mut source = Source::Default;
         for variable in std::iter::once(name).chain(fallback) {
-            if let Some(text) = (self.lookup)(variable) {
+            if let Some(text) = self.text_of(variable) {
                 *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
                 source = Source::Environment(variable.to_owned());
                 break;
@@ -232,7 +236,7 @@ impl Reader<'_> {
         parse: impl Fn(&str) -> Result<usize>,
     ) -> Result<()> {
         let mut source = Source::Default;
-        if let Some(text) = (self.lookup)(variable) {
+        if let Some(text) = self.text_of(variable) {
             *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
             source = Source::Environment(variable.to_owned());
         }
@@ -320,6 +324,16 @@ fn algorithms(text: &str) -> Result<Vec<Algorithm>> {
         .collect())
 }
 
+/// The elements of a list that restricts a choice; an empty one allows everything.
+fn printed<'a>(list: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = list.collect();
+    if names.is_empty() {
+        "all".to_owned()
+    } else {
+        names.join(",")
+    }
+}
+
 fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',')
         .map(str::trim)
@@ -389,6 +403,25 @@ mod tests {
         let settings = with(&[("COMM_ALGO", "^one_shot")]).unwrap();
         assert!(!settings.plan.algorithms.contains(&Algorithm::OneShot));
         assert!(settings.plan.algorithms.contains(&Algorithm::Ring));
+    }
+
+    #[test]
+    fn a_variable_that_is_set_to_nothing_counts_as_not_set() {
+        for name in [
+            "COMM_ALGO",
+            "COMM_TRANSPORTS",
+            "COMM_STEP_BYTES",
+            "COMM_CHANNELS",
+        ] {
+            let settings = with(&[(name, " ")]).unwrap();
+            assert_eq!(settings.plan, PlanConfig::default(), "{name}");
+            assert_eq!(source(&settings, name), Source::Default, "{name}");
+        }
+        let settings = with(&[("COMM_ALGO", ""), ("NCCL_ALGO", "ring")]).unwrap();
+        assert_eq!(settings.plan.algorithms, [Algorithm::Ring]);
+        let table = with(&[]).unwrap();
+        let algorithms = table.table().iter().find(|one| one.name == "COMM_ALGO");
+        assert_eq!(algorithms.unwrap().value, "all");
     }
 
     #[test]

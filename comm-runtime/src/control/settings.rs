@@ -123,6 +123,28 @@ impl ControlSettings {
             .host_id(self.host_id.clone())
     }
 
+    /// The ports on which transports listen: the same range as the control plane's, or the one
+    /// behind it if that is a single port (`COMM_PORT`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfiguration`] if there is no port behind it.
+    pub fn data_ports(&self) -> Result<Ports> {
+        match &self.ports {
+            Ports::Range(range) if range.start() == range.end() => {
+                let next = range.start().checked_add(1).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::InvalidConfiguration,
+                        "COMM_PORT is the control plane's port and the next one carries data; \
+                         65535 has no next one",
+                    )
+                })?;
+                Ok(Ports::Range(next..=next))
+            }
+            ports => Ok(ports.clone()),
+        }
+    }
+
     /// What `rank` brings to a rendezvous.
     #[must_use]
     pub fn visitor(&self, rank: Rank) -> Visitor {
@@ -270,6 +292,18 @@ mod tests {
             settings.process_options().listen_scope(),
             ListenScope::Network
         );
+    }
+
+    #[test]
+    fn data_takes_the_same_range_or_the_port_behind_a_single_one() {
+        let of = |name, value| detect(&[(name, value)]).unwrap().data_ports();
+        let range = of("COMM_PORT_RANGE", "20000-20100").unwrap();
+        assert_eq!(range, Ports::Range(20_000..=20_100));
+        let behind = of("COMM_PORT", "20000").unwrap();
+        assert_eq!(behind, Ports::Range(20_001..=20_001));
+        assert_eq!(detect(&[]).unwrap().data_ports().unwrap(), Ports::Any);
+        let error = of("COMM_PORT", "65535").unwrap_err();
+        assert!(error.message().contains("COMM_PORT"), "{error}");
     }
 
     #[test]

@@ -55,9 +55,15 @@ pub(super) fn job(
             (first, variable("SLURM_LAUNCH_NODE_IPADDR"))
         }
     };
+    let launcher_ports = ["SLURM_STEP_LAUNCHER_PORT", "SLURM_SRUN_COMM_PORT"];
     Ok(SlurmJob {
         host,
         launch_address,
+        cluster: variable("SLURM_CLUSTER_NAME").unwrap_or_default(),
+        launcher_port: launcher_ports
+            .into_iter()
+            .find_map(variable)
+            .unwrap_or_default(),
         job_id,
         step_id,
         restart_count,

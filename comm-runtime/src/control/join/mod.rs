@@ -8,18 +8,20 @@
 //! 2. Every rank publishes its addresses, looks up those of its neighbours (rank + 1, 2, 4, ...)
 //!    and connects to them.
 //! 3. An allgather over these links carries the facts. Nobody has them before every rank has
-//!    connected, so whoever is through may let go of the rendezvous.
+//!    connected, so whoever is through may let go of the rendezvous. Ranks whose settings differ
+//!    all end with the difference.
 //!
 //! A rank that finds a reason why the communicator cannot be, publishes it under the `fault` key,
 //! which every rank watches all the time, and tells it over its links: all ranks end with the
 //! first reason. A rank that stays away is found out at the deadline, and the reason then lists
 //! everybody who is missing, not only the neighbours of the rank that ran out of patience.
 
+mod agreement;
 mod options;
 mod reason;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result};
@@ -38,6 +40,9 @@ use crate::control::secret;
 pub use options::{DEFAULT_JOIN_TIMEOUT, JoinOptions};
 
 use reason::Failed;
+
+/// How long a rank waits for rank 0 before it leaves word that it is here.
+const PRESENCE_DELAY: Duration = Duration::from_secs(1);
 
 /// What rank 0 publishes for all.
 #[derive(Debug, Serialize, Deserialize)]
@@ -155,7 +160,7 @@ impl Attempt {
                 };
                 self.publish("opening", &opening).await?;
             } else {
-                let opening: Opening = self.lookup("opening", self.options.deadline).await?;
+                let opening = self.wait_for_opening().await?;
                 communicator = opening.communicator;
                 self.compare(&opening.registration)?;
             }
@@ -172,6 +177,31 @@ impl Attempt {
                 handler,
             },
         )?)
+    }
+
+    /// What rank 0 publishes. A rank that has to wait for it leaves word that it is here: at the
+    /// deadline, those who came and those who did not are told apart by that.
+    async fn wait_for_opening(&self) -> Result<Opening, Failed> {
+        let opening = self.lookup("opening", self.options.deadline);
+        tokio::pin!(opening);
+        let patience = (self.options.deadline - self.start) / 4;
+        let until = self.start + patience.min(PRESENCE_DELAY);
+        if let Ok(opening) = tokio::time::timeout_at(until.into(), &mut opening).await {
+            return Ok(opening?);
+        }
+        let here = async {
+            match self
+                .publish(&presence_key(self.options.rank), &self.registration())
+                .await
+            {
+                Ok(()) => std::future::pending().await,
+                Err(failed) => failed,
+            }
+        };
+        tokio::select! {
+            opening = &mut opening => Ok(opening?),
+            failed = here => Err(failed),
+        }
     }
 
     /// Step 2: this rank's addresses go out, the neighbours' come in and are dialled.
@@ -253,6 +283,7 @@ impl Attempt {
             member.learn(info.clone());
             facts.push(info);
         }
+        agreement::same_settings(&facts)?;
         member.set_joined();
         tracing::debug!(rank, elapsed = ?self.start.elapsed(), "join: has the facts of all ranks");
         Ok(facts)
@@ -292,7 +323,7 @@ impl Attempt {
         let key = self.key(key);
         let value = encode(value)?;
         let rendezvous = &self.options.rendezvous;
-        let error = match rendezvous.publish(&key, value, self.options.deadline).await {
+        let source = match rendezvous.publish(&key, value, self.options.deadline).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -300,27 +331,43 @@ impl Attempt {
         let taken = match rendezvous.lookup(&key, Instant::now()).await {
             Ok(taken) => decode::<Registration>(&taken)
                 .or_else(|_| decode::<Opening>(&taken).map(|opening| opening.registration)),
-            Err(_) => return Err(error.into()),
+            Err(_) => return Err(source.into()),
         };
         match taken {
-            Ok(other) if other.info.process != self.facts.process => {
+            Ok(other) if other.info.process == self.facts.process => {
+                let error = Error::new(
+                    ErrorKind::InvalidConfiguration,
+                    format!(
+                        "this process has joined a communicator of the name '{}' as rank {} at \
+                         this rendezvous already; give each of several communicators a name of \
+                         its own, with `.name(\"...\")` on the builders of all its ranks",
+                        self.options.name, self.options.rank
+                    ),
+                );
+                Err(error
+                    .with("rendezvous", rendezvous.describe())
+                    .with_source(source)
+                    .into())
+            }
+            Ok(other) => {
                 let error = Error::new(
                     ErrorKind::Rendezvous,
                     format!(
                         "rank {} is claimed twice: by {} and by {}; start every rank once, and \
-                         give every job a rendezvous of its own",
+                         give every job a rendezvous (or COMM_JOB_ID) and every communicator of a \
+                         program a name of its own",
                         self.options.rank, other.info, self.facts
                     ),
                 )
                 .with("rendezvous", rendezvous.describe())
-                .with_source(error);
+                .with_source(source);
                 Err(Failed {
                     rank: Some(self.options.rank),
                     error,
                     tell: true,
                 })
             }
-            _ => Err(error.into()),
+            Err(_) => Err(source.into()),
         }
     }
 
@@ -333,6 +380,10 @@ impl Attempt {
 
 fn rank_key(rank: Rank) -> String {
     format!("rank/{rank}")
+}
+
+fn presence_key(rank: Rank) -> String {
+    format!("here/{rank}")
 }
 
 fn encode(value: &impl Serialize) -> Result<Bytes> {

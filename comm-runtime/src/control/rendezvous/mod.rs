@@ -30,7 +30,7 @@ pub use local::LocalRendezvous;
 pub use open_mpi::OpenMpiJob;
 pub use slurm::SlurmJob;
 pub use tcp_client::TcpRendezvous;
-pub(crate) use tcp_server::Tables;
+pub(crate) use tcp_server::{REFUSED_KEY, Tables};
 pub use torchrun::TorchrunJob;
 pub use unique_id::UniqueId;
 

@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! * The first task on the first host of the step serves the table, at the first free one of 16
-//!   ports that all tasks [derive](super::derived) from job id, step id and restart count. Two
-//!   steps of one job, and two runs of a requeued one, never meet.
+//!   ports that all tasks [derive](super::derived) from cluster, job, step, restart count and the
+//!   port of the step's `srun`. Two steps of one job, two runs of a requeued one, and jobs of two
+//!   clusters on one host never meet.
 //! * The first host is looked up by the name that Slurm uses for it. Only where that name does
 //!   not resolve, the address from which `srun` was started is taken: in a batch job `srun` runs
 //!   on the first host.
@@ -21,6 +22,10 @@ pub struct SlurmJob {
     /// The address from which `srun` was started (`SLURM_LAUNCH_NODE_IPADDR`), if another one may
     /// be needed.
     pub launch_address: Option<String>,
+    /// `SLURM_CLUSTER_NAME`.
+    pub cluster: String,
+    /// The port on which the `srun` of the step listens (`SLURM_STEP_LAUNCHER_PORT`).
+    pub launcher_port: String,
     /// `SLURM_JOB_ID`.
     pub job_id: String,
     /// `SLURM_STEP_ID`.
@@ -39,7 +44,14 @@ impl SlurmJob {
     }
 
     fn job(&self) -> [u8; 16] {
-        job_id(&["slurm", &self.job_id, &self.step_id, &self.restart_count])
+        job_id(&[
+            "slurm",
+            &self.cluster,
+            &self.launcher_port,
+            &self.job_id,
+            &self.step_id,
+            &self.restart_count,
+        ])
     }
 
     /// Job and step, and where they meet, in words.
@@ -81,6 +93,8 @@ mod tests {
         SlurmJob {
             host: "n1".to_owned(),
             launch_address: Some("10.0.0.1".to_owned()),
+            cluster: "rig".to_owned(),
+            launcher_port: "37847".to_owned(),
             job_id: "4711".to_owned(),
             step_id: "0".to_owned(),
             restart_count: String::new(),
@@ -89,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn another_step_and_another_run_are_other_jobs() {
+    fn another_step_another_run_and_another_cluster_are_other_jobs() {
         let step = SlurmJob {
             step_id: "1".to_owned(),
             ..job()
@@ -98,7 +112,11 @@ mod tests {
             restart_count: "1".to_owned(),
             ..job()
         };
-        for other in [step, run] {
+        let cluster = SlurmJob {
+            cluster: "other".to_owned(),
+            ..job()
+        };
+        for other in [step, run, cluster] {
             assert_ne!(other.job(), job().job());
             assert_ne!(other.ports(), job().ports());
         }
