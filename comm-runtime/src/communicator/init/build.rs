@@ -51,7 +51,8 @@ impl CommunicatorBuilder {
         FifoLayout::new(self.settings.plan.step_bytes)?;
         let order = self.order()?;
         let fork = ForkGuard::new()?;
-        let process = Process::acquire(&self.control.process_options())?;
+        let options = self.control.process_options();
+        let process = Process::acquire(&options.doorbells(self.doorbells.take()))?;
         let rendezvous = match meeting {
             Meeting::Table(table) => table,
             Meeting::Address(address) => address.open(&process, self.control.visitor(rank))?,

@@ -47,6 +47,7 @@ pub struct CommunicatorBuilder {
     launcher: Option<Launcher>,
     name: Option<String>,
     control: ControlSettings,
+    doorbells: Option<Arc<Doorbells>>,
     transports: Vec<(String, TransportFactory)>,
     settings: Settings,
 }
@@ -106,6 +107,14 @@ impl CommunicatorBuilder {
     #[must_use]
     pub fn control(mut self, control: ControlSettings) -> Self {
         self.control = control;
+        self
+    }
+
+    /// Gives the process doorbells that were made elsewhere; see
+    /// [`ProcessOptions::doorbells`](crate::control::ProcessOptions::doorbells).
+    #[must_use]
+    pub fn doorbells(mut self, doorbells: Arc<Doorbells>) -> Self {
+        self.doorbells = Some(doorbells);
         self
     }
 
