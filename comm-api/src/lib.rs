@@ -24,6 +24,7 @@
 //! |---|---|
 //! | `p2p` (default) | direct access between ranks that are threads of one process |
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
+//! | `shm-named` | shared memory with names (`COMM_SHM_NAMED=1`), for containers |
 //! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
 //! | `net` | networks of your own, see [`Builder::net_backend`] |
 //!
@@ -34,6 +35,8 @@
 
 mod communicator;
 mod debug;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+mod shm;
 #[cfg(feature = "tcp")]
 mod tcp;
 mod threads;

@@ -32,7 +32,7 @@ pub(crate) struct Switches {
     #[cfg(feature = "p2p")]
     p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
-    shm_disabled: Option<String>,
+    shm: crate::shm::ShmSettings,
     #[cfg(feature = "tcp")]
     tcp: crate::tcp::TcpSettings,
 }
@@ -53,7 +53,7 @@ impl Switches {
             #[cfg(feature = "p2p")]
             p2p_disabled: switched_off("P2P", lookup)?,
             #[cfg(all(feature = "shm", target_os = "linux"))]
-            shm_disabled: switched_off("SHM", lookup)?,
+            shm: crate::shm::ShmSettings::read(lookup, settings)?,
             #[cfg(feature = "tcp")]
             tcp: crate::tcp::TcpSettings::read(lookup, settings)?,
         })
@@ -69,7 +69,7 @@ impl Switches {
         #[cfg(feature = "p2p")]
         let builder = p2p(builder, self.p2p_disabled);
         #[cfg(all(feature = "shm", target_os = "linux"))]
-        let builder = shm(builder, self.shm_disabled);
+        let builder = self.shm.register(builder);
         let builder = custom
             .into_iter()
             .fold(builder, |builder, (name, factory)| {
@@ -95,23 +95,12 @@ fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
     })
 }
 
-#[cfg(all(feature = "shm", target_os = "linux"))]
-fn shm(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBuilder {
-    use std::sync::Arc;
-
-    use comm_transport_shm::ShmTransport;
-
-    builder.transport(comm_transport_shm::NAME, move |context| {
-        Ok(Arc::new(match disabled {
-            Some(variable) => ShmTransport::disabled(format!("{variable}=1 is set")),
-            None => ShmTransport::new(Arc::clone(&context.doorbells)),
-        }))
-    })
-}
-
 /// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.
 #[cfg(any(test, feature = "p2p", all(feature = "shm", target_os = "linux")))]
-fn switched_off(what: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
+pub(crate) fn switched_off(
+    what: &str,
+    lookup: impl Fn(&str) -> Option<String>,
+) -> Result<Option<String>> {
     for prefix in ["COMM", "NCCL"] {
         let variable = format!("{prefix}_{what}_DISABLE");
         match lookup(&variable).as_deref().map(str::trim) {

@@ -47,6 +47,7 @@ fn play() -> Result<()> {
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) output: String,
+    #[allow(dead_code, reason = "not every test file reads them")]
     pub(crate) errors: String,
 }
 
