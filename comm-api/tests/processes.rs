@@ -52,6 +52,12 @@ fn main() -> ExitCode {
             format!("processes_reduce_over_{transport}"),
             move || reduce(transport),
         ));
+        if transport == "net" {
+            trials.push(Trial::test(
+                "ranks_of_one_host_are_neighbours_in_rings",
+                near_ranks,
+            ));
+        }
         trials.push(Trial::test(
             format!("a_killed_process_is_named_by_all_others_over_{transport}"),
             move || kill(transport),
@@ -89,6 +95,19 @@ fn play(scenario: &str) -> Result<()> {
             loop {
                 comm.all_reduce(&mut value, ReduceOp::Max)?;
             }
+        }
+        "near ranks" => {
+            let explanation = comm.explain();
+            assert_eq!(explanation.ring, [0, 2, 4, 1, 3]);
+            assert!(explanation.to_string().contains("ring: [0, 2, 4, 1, 3]"));
+            let n = comm.world_size();
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == n * (n + 1) / 2));
+            let mut blocks: Vec<u32> = (0..n * 1000).map(|_| comm.rank()).collect();
+            comm.all_gather(&mut blocks)?;
+            let owners = (0..n).flat_map(|rank| [rank; 1000]);
+            assert!(blocks.into_iter().eq(owners));
+            comm.barrier()
         }
         "mismatch" => {
             let count = 10 + comm.rank() as usize;
@@ -226,6 +245,19 @@ fn reduce(transport: &'static str) -> Result<(), Failed> {
         let ended = job.run(world_size)?;
         if !ended.iter().all(|worker| worker.success) {
             return Err(format!("{ended:#?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Ranks that were dealt out to two hosts in turn.
+fn near_ranks() -> Result<(), Failed> {
+    let job = Job::new("near ranks").set("COMM_ALGO", "ring");
+    let host = |rank| [("COMM_HOSTID", if rank % 2 == 0 { "even" } else { "odd" })];
+    let workers = (0..5).map(|rank| job.start(rank, 5, &host(rank))).collect();
+    for ended in end(workers)? {
+        if !ended.success {
+            return Err(ended.errors.into());
         }
     }
     Ok(())

@@ -29,6 +29,8 @@ pub struct Explanation {
     pub meeting: String,
     /// All ranks.
     pub peers: Vec<PeerInfo>,
+    /// The ranks in the order in which they stand in rings: near ones are neighbours.
+    pub ring: Vec<Rank>,
     /// Registered transports in the order in which they are tried, with what keeps this rank from
     /// using them.
     pub transports: TransportTable,
@@ -52,6 +54,7 @@ impl Communicator {
             launcher: core.launcher,
             meeting: core.meeting.clone(),
             peers: core.peers.clone(),
+            ring: core.planner.order().ranks(core.world_size()),
             transports: core.transport_table.clone(),
             edges,
             settings: core.settings.clone(),
@@ -86,6 +89,9 @@ impl fmt::Display for Explanation {
                 peers[0].cpus,
                 ranks.join(", ")
             )?;
+        }
+        if !self.ring.is_sorted() {
+            writeln!(f, "ring: {:?}", self.ring)?;
         }
         for (name, unavailable) in &self.transports {
             match unavailable {

@@ -12,6 +12,7 @@ mod cache;
 mod choose;
 mod config;
 mod extent;
+mod order;
 mod planner;
 mod schedule;
 mod trees;
@@ -27,6 +28,7 @@ use comm_kernels::Reducer;
 
 pub use config::PlanConfig;
 pub(crate) use extent::{Extent, Extents};
+pub(crate) use order::RankOrder;
 pub(crate) use planner::Planner;
 
 /// What a collective call asks for; equal requests share one plan.

@@ -7,7 +7,7 @@ use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceO
 use super::cache::PlanCache;
 use super::choose::{World, choose};
 use super::schedule::Schedule;
-use super::{Plan, PlanConfig, Request};
+use super::{Plan, PlanConfig, RankOrder, Request};
 use comm_kernels::Reducer;
 
 /// Makes and caches the plans of one communicator.
@@ -18,6 +18,8 @@ pub(crate) struct Planner {
     config: PlanConfig,
     /// Whether all ranks reach each other's memory.
     shares_memory: bool,
+    /// How the ranks stand in rings and trees.
+    order: RankOrder,
     cache: PlanCache,
 }
 
@@ -28,6 +30,7 @@ impl Planner {
             world_size,
             config,
             shares_memory: false,
+            order: RankOrder::default(),
             cache: PlanCache::new(),
         }
     }
@@ -37,6 +40,17 @@ impl Planner {
     pub(crate) const fn sharing_memory(mut self, shares_memory: bool) -> Self {
         self.shares_memory = shares_memory && self.world_size > 1;
         self
+    }
+
+    /// Sets how the ranks stand in rings and trees; the same on all ranks.
+    pub(crate) fn in_order(mut self, order: RankOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// How the ranks stand in rings and trees.
+    pub(crate) const fn order(&self) -> &RankOrder {
+        &self.order
     }
 
     pub(crate) const fn config(&self) -> &PlanConfig {
@@ -111,6 +125,7 @@ impl Planner {
             request,
             rank: self.rank,
             world_size: self.world_size,
+            order: &self.order,
             channels,
             chunk_elements,
             least_tree_chunk: (self.config.tree_chunk_bytes / element_bytes).max(1),

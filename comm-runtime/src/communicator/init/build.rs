@@ -18,7 +18,7 @@ use crate::edge::candidates::all_share_memory;
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
-use crate::plan::Planner;
+use crate::plan::{Planner, RankOrder};
 use crate::wait::WaitPolicy;
 use crate::worker::WorkerPool;
 
@@ -76,8 +76,9 @@ impl CommunicatorBuilder {
                 .transports
                 .insert(transport.name().to_owned(), transport.facts()?);
         }
+        let joined_by = Instant::now() + self.control.join_timeout;
         let mut options = JoinOptions::new(rank, world_size, rendezvous)
-            .deadline(Instant::now() + self.control.join_timeout)
+            .deadline(joined_by)
             .secret(self.control.secret.clone())
             .insecure(self.control.insecure)
             .heartbeat(self.control.heartbeat);
@@ -97,6 +98,8 @@ impl CommunicatorBuilder {
             .ok_or_else(|| Error::new(ErrorKind::Internal, "the facts of this rank are missing"))?;
         let policy = WaitPolicy::from_facts(own, &peers);
         let step_bytes = self.settings.plan.step_bytes;
+        let order = RankOrder::from_facts(&peers);
+        order.compare(&control, &peers, joined_by)?;
         let shares_memory = all_share_memory(&transports, &peers, step_bytes);
         let doorbells = Arc::clone(process.doorbells());
         let lanes = || {
@@ -109,7 +112,8 @@ impl CommunicatorBuilder {
             abort: AbortState::new(Arc::clone(&doorbells)),
             policy,
             planner: Planner::new(rank, world_size, self.settings.plan.clone())
-                .sharing_memory(shares_memory),
+                .sharing_memory(shares_memory)
+                .in_order(order),
             workers: WorkerPool::of_process(&doorbells),
             process,
             control,
