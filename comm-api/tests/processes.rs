@@ -368,15 +368,13 @@ fn job_ids() -> Result<(), Failed> {
     let other = [("COMM_JOB_ID", "other"), ("COMM_INIT_TIMEOUT_SECONDS", "2")];
     let waiting = job.start(0, 2, &[("COMM_JOB_ID", "one")]);
     thread::sleep(Duration::from_millis(500));
-    let refused = end(vec![job.start(0, 2, &other)])?;
+    let refused = end(vec![job.start(0, 2, &other)]);
     let late = job.start(1, 2, &[("COMM_JOB_ID", "one")]);
     let met = end(vec![waiting, late])?;
-    all_failed_with(&refused, &["another job uses this port"])?;
-    if met.iter().all(|worker| worker.success) {
-        Ok(())
-    } else {
-        Err(format!("{met:#?}").into())
+    if !met.iter().all(|worker| worker.success) {
+        return Err(format!("{met:#?}").into());
     }
+    all_failed_with(&refused?, &["another job uses this port"])
 }
 
 fn outside() -> Result<(), Failed> {

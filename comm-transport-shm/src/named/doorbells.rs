@@ -17,8 +17,15 @@ pub struct NamedDoorbells {
     name: Arc<str>,
 }
 
-/// The set that is in use, its name and the process that made it.
-static CURRENT: Mutex<Option<(Weak<Doorbells>, Arc<str>, u32)>> = Mutex::new(None);
+/// The set that is in use.
+static CURRENT: Mutex<Option<Current>> = Mutex::new(None);
+
+struct Current {
+    doorbells: Weak<Doorbells>,
+    name: Arc<str>,
+    /// A forked child has its parent's set, and needs one of its own.
+    process: u32,
+}
 
 /// The sets of peers that edges of this process use, by name. An entry keeps nothing alive.
 static MAPPED: Mutex<Option<HashMap<Vec<u8>, Weak<PeerDoorbells>>>> = Mutex::new(None);
@@ -32,11 +39,11 @@ impl NamedDoorbells {
     /// says otherwise.
     pub fn of_process(job: &str) -> Result<Self> {
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((doorbells, name, process)) = &*current
-            && *process == std::process::id()
-            && let Some(doorbells) = doorbells.upgrade()
+        if let Some(known) = &*current
+            && known.process == std::process::id()
+            && let Some(doorbells) = known.doorbells.upgrade()
         {
-            let name = Arc::clone(name);
+            let name = Arc::clone(&known.name);
             return Ok(Self { doorbells, name });
         }
         let segment = Arc::new(NamedSegment::create(job, DOORBELL_SET_BYTES)?);
@@ -44,11 +51,11 @@ impl NamedDoorbells {
         // SAFETY: the segment is page-aligned, of this length, zero and mapped as long as it lives.
         // Peers map it as a set of doorbells only.
         let doorbells = unsafe { Doorbells::from_raw(base, segment) };
-        *current = Some((
-            Arc::downgrade(&doorbells),
-            Arc::clone(&name),
-            std::process::id(),
-        ));
+        *current = Some(Current {
+            doorbells: Arc::downgrade(&doorbells),
+            name: Arc::clone(&name),
+            process: std::process::id(),
+        });
         Ok(Self { doorbells, name })
     }
 

@@ -20,12 +20,14 @@
 
 mod doorbells;
 mod edge;
+mod names;
 mod segment;
 
 pub use doorbells::NamedDoorbells;
-pub use segment::sweep;
+pub use names::sweep;
 
 use doorbells::ring_target;
 pub(crate) use edge::{NamedRecvSetup, NamedSendSetup};
-pub(crate) use segment::device;
-use segment::{NAME_BYTES, NamedSegment};
+use names::NAME_BYTES;
+pub(crate) use names::device;
+use segment::NamedSegment;

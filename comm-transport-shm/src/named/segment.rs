@@ -1,27 +1,17 @@
 //! One named segment: created, opened, removed.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, Result};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use shared_memory::{Shmem, ShmemConf, ShmemError};
 
-/// Where the system keeps named segments.
-const DIRECTORY: &str = "/dev/shm";
-
-const PREFIX: &str = "comm-";
-
-/// Length of a name: prefix, 16 digits of the job, a dash, 32 random digits.
-pub(crate) const NAME_BYTES: usize = PREFIX.len() + 16 + 1 + 32;
-
-/// How old a segment is before [`sweep`] looks at it: its creator has locked it by then.
-const SWEEP_AGE: Duration = Duration::from_secs(10);
+use super::names;
 
 /// A mapped segment. Dropping it unmaps the memory, and removes the name if it was made here.
 pub(crate) struct NamedSegment {
@@ -54,7 +44,7 @@ impl NamedSegment {
     /// [`ErrorKind::ResourceExhausted`] if `/dev/shm` has no room for it; what the system says
     /// otherwise.
     pub(crate) fn create(job: &str, len_bytes: usize) -> Result<Self> {
-        let name = new_name(job)?;
+        let name = names::fresh(job)?;
         let shmem = ShmemConf::new()
             .os_id(format!("/{name}"))
             .size(len_bytes)
@@ -67,7 +57,7 @@ impl NamedSegment {
             process: std::process::id(),
         };
         // From here on dropping the segment removes the name.
-        let file = open_file(&segment.path())
+        let file = names::open_file(&segment.path())
             .map_err(|error| Error::system("opening a named segment", error))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|errno| Error::system("locking a named segment", errno))?;
@@ -83,8 +73,8 @@ impl NamedSegment {
     /// [`ErrorKind::Protocol`] if the bytes are no name of ours or the file is not as agreed;
     /// [`ErrorKind::Unavailable`] if there is no such segment here.
     pub(crate) fn open(name: &[u8], len_bytes: usize) -> Result<Self> {
-        let name = checked_name(name)?;
-        let path = Path::new(DIRECTORY).join(name);
+        let name = names::checked(name)?;
+        let path = names::path(name);
         let found = fs::symlink_metadata(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::new(
                 ErrorKind::Unavailable,
@@ -132,7 +122,7 @@ impl NamedSegment {
     }
 
     fn path(&self) -> PathBuf {
-        Path::new(DIRECTORY).join(&self.name)
+        names::path(&self.name)
     }
 
     /// Start of the mapping, page-aligned.
@@ -152,15 +142,6 @@ impl Drop for NamedSegment {
             self.shmem.set_owner(false);
         }
     }
-}
-
-/// Opens a segment as a file, never through a link.
-fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)
 }
 
 /// Gets all pages of the file, so that no access can meet a full file system.
@@ -211,102 +192,12 @@ fn no_room(what: &'static str, errno: Errno, len_bytes: usize) -> Error {
     Error::system(format!("{what} failed: {advice}"), errno).with("bytes", len_bytes)
 }
 
-/// A name that nobody has.
-fn new_name(job: &str) -> Result<String> {
-    // 122 random bits from the kernel.
-    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")
-        .map_err(|error| Error::system("reading a random name, which needs /proc", error))?;
-    let random: String = uuid.chars().filter(char::is_ascii_hexdigit).collect();
-    let name = format!("{PREFIX}{:016x}-{random}", fnv1a(job.as_bytes()));
-    checked_name(name.as_bytes())?;
-    Ok(name)
-}
-
-/// FNV-1a, 64 bits: tells an administrator which segments belong together, and nothing else.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// The bytes as a name, if they have the form of one.
-fn checked_name(bytes: &[u8]) -> Result<&str> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let digits = bytes
-        .strip_prefix(PREFIX.as_bytes())
-        .filter(|rest| rest.len() == NAME_BYTES - PREFIX.len() && rest[16] == b'-');
-    let fits = digits.is_some_and(|digits| {
-        digits[..16].iter().all(is_digit) && digits[17..].iter().all(is_digit)
-    });
-    std::str::from_utf8(bytes)
-        .ok()
-        .filter(|_| fits)
-        .ok_or_else(|| {
-            Error::new(
-                ErrorKind::Protocol,
-                "a peer sent something that is no name of a segment",
-            )
-            .with("bytes", bytes.len())
-        })
-}
-
-/// The identity of the file system with the named segments: equal for processes that have the same.
-///
-/// # Errors
-///
-/// If there is none.
-pub(crate) fn device() -> Result<u64> {
-    fs::metadata(DIRECTORY)
-        .map(|found| found.dev())
-        .map_err(|error| {
-            Error::system(
-                "COMM_SHM_NAMED=1 needs /dev/shm, which cannot be looked at",
-                error,
-            )
-        })
-}
-
-/// Removes the names that dead processes of this user left behind, and tells how many.
-pub fn sweep() -> usize {
-    let Ok(entries) = fs::read_dir(DIRECTORY) else {
-        return 0;
-    };
-    let own = rustix::process::geteuid().as_raw();
-    let mut removed = 0;
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        if checked_name(name.as_encoded_bytes()).is_err() {
-            continue;
-        }
-        let path = entry.path();
-        let is_old = |found: &fs::Metadata| {
-            let age = found.modified().ok().and_then(|at| at.elapsed().ok());
-            age.is_some_and(|age| age >= SWEEP_AGE)
-        };
-        let ours = fs::symlink_metadata(&path)
-            .is_ok_and(|found| found.is_file() && found.uid() == own && is_old(&found));
-        if !ours {
-            continue;
-        }
-        let Ok(file) = open_file(&path) else { continue };
-        // As long as its creator lives it holds this lock.
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && fs::remove_file(&path).is_ok()
-        {
-            removed += 1;
-        }
-    }
-    removed
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn exists(name: &str) -> bool {
-        Path::new(DIRECTORY).join(name).exists()
+        names::path(name).exists()
     }
 
     #[test]
@@ -343,35 +234,14 @@ mod tests {
         fs::set_permissions(made.path(), mode).unwrap();
         let error = NamedSegment::open(made.name().as_bytes(), 4096).unwrap_err();
         assert!(error.message().contains("other users"), "{error}");
-        let absent = new_name("job").unwrap();
+        let absent = names::fresh("job").unwrap();
         let error = NamedSegment::open(absent.as_bytes(), 4096).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        let link = Path::new(DIRECTORY).join(&absent);
+        let link = names::path(&absent);
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         let error = NamedSegment::open(absent.as_bytes(), 4096).unwrap_err();
         fs::remove_file(link).unwrap();
         assert_eq!(error.kind(), ErrorKind::Protocol);
-    }
-
-    #[test]
-    fn names_of_the_dead_are_swept_and_those_of_the_living_stay() {
-        let living = NamedSegment::create("job", 4096).unwrap();
-        let dead = Path::new(DIRECTORY).join(new_name("job").unwrap());
-        let young = Path::new(DIRECTORY).join(new_name("job").unwrap());
-        let foreign = Path::new(DIRECTORY).join("comm-of-somebody-else");
-        for path in [&dead, &young, &foreign] {
-            fs::write(path, "x").unwrap();
-        }
-        let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
-        for path in [&dead, &foreign, &living.path()] {
-            open_file(path).unwrap().set_modified(long_ago).unwrap();
-        }
-        sweep();
-        assert!(!dead.exists());
-        assert!(young.exists() && foreign.exists() && exists(living.name()));
-        for path in [young, foreign] {
-            fs::remove_file(path).unwrap();
-        }
     }
 
     #[test]
@@ -386,28 +256,10 @@ mod tests {
 
     #[test]
     fn a_segment_larger_than_the_file_system_is_refused_without_a_trace() {
-        let before = fs::read_dir(DIRECTORY).unwrap().count();
+        let before = fs::read_dir(names::DIRECTORY).unwrap().count();
         let error = NamedSegment::create("job", 1 << 50).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
         // Other tests make segments, too, but no more than a few.
-        assert!(fs::read_dir(DIRECTORY).unwrap().count() < before + 16);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-
-        #[test]
-        fn no_change_of_a_name_leads_out_of_the_directory(at in 0..NAME_BYTES, byte in any::<u8>()) {
-            let mut name = new_name("job").unwrap().into_bytes();
-            name[at] = byte;
-            if let Ok(name) = checked_name(&name) {
-                prop_assert!(name.starts_with(PREFIX) && !name.contains(['/', '.']));
-            }
-        }
-
-        #[test]
-        fn other_bytes_are_no_names(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            prop_assert_eq!(checked_name(&bytes).unwrap_err().kind(), ErrorKind::Protocol);
-        }
+        assert!(fs::read_dir(names::DIRECTORY).unwrap().count() < before + 16);
     }
 }
