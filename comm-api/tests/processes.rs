@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Trial::test("only_those_who_did_not_come_are_missed", waiting_for_rank_0),
         Trial::test("different_settings_are_named_by_every_rank", settings),
         Trial::test("jobs_of_different_ids_do_not_meet", job_ids),
+        Trial::test("data_listens_on_the_port_behind_that_of_control", ports),
         Trial::test("a_rank_outside_the_world_is_an_error", outside),
         Trial::test("mismatched_counts_name_both_processes", mismatch),
         Trial::test(
@@ -375,6 +376,44 @@ fn job_ids() -> Result<(), Failed> {
         return Err(format!("{met:#?}").into());
     }
     all_failed_with(&refused?, &["another job uses this port"])
+}
+
+/// Two ports in a row that are free now, held until they are dropped.
+fn two_ports() -> (TcpListener, TcpListener) {
+    loop {
+        let first = TcpListener::bind(("127.0.0.1", free_port())).expect("a port that was free");
+        let port = first.local_addr().expect("its address").port();
+        if let Some(next) = port.checked_add(1)
+            && let Ok(second) = TcpListener::bind(("127.0.0.1", next))
+        {
+            return (first, second);
+        }
+    }
+}
+
+fn ports() -> Result<(), Failed> {
+    if !comm_api::compiled_transports().contains(&"net") {
+        return Ok(());
+    }
+    // Without a secret there is one address to listen on.
+    let mut job = Job::new("reduce").set("COMM_TRANSPORTS", "net");
+    job.variables.retain(|(name, _)| *name != "COMM_SECRET");
+    let ((first, behind_first), (second, behind_second)) = (two_ports(), two_ports());
+    let port = |listener: &TcpListener| Ok::<_, Failed>(listener.local_addr()?.port().to_string());
+    let (one, other) = (port(&first)?, port(&second)?);
+    drop((first, second, behind_second));
+    // The port for data is taken on one of them.
+    let start = |rank, port: &str| job.start(rank, 2, &[("COMM_PORT", port)]);
+    let refused = end(vec![start(0, &one), start(1, &other)])?;
+    drop(behind_first);
+    let met = end(vec![start(0, &one), start(1, &other)])?;
+    if !met.iter().all(|worker| worker.success) {
+        return Err(format!("{met:#?}").into());
+    }
+    all_failed_with(
+        &refused,
+        &["data connections may listen", "COMM_PORT_RANGE"],
+    )
 }
 
 fn outside() -> Result<(), Failed> {

@@ -76,6 +76,10 @@ impl CommunicatorBuilder {
                 .transports
                 .insert(transport.name().to_owned(), transport.facts()?);
         }
+        let reasons = transport_table.iter();
+        facts.unavailable = reasons
+            .filter_map(|(name, reason)| Some((name.clone(), reason.clone()?)))
+            .collect();
         let joined_by = Instant::now() + self.control.join_timeout;
         let mut options = JoinOptions::new(rank, world_size, rendezvous)
             .deadline(joined_by)

@@ -293,6 +293,7 @@ impl Attempt {
         let mut info = self.facts.clone();
         // They can be long, and only the allgather needs to carry them.
         info.transports.clear();
+        info.unavailable.clear();
         Registration {
             world_size: self.options.world_size,
             info,
