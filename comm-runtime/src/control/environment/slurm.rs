@@ -41,9 +41,9 @@ pub(super) fn job(
     let hosts = hostlist::expand(&list).map_err(|error| error.with("variable", name))?;
     let restart_count = variable("SLURM_RESTART_COUNT").unwrap_or_default();
     // Which rank the first task on the first host has depends on the distribution of the tasks.
-    let serves = match variable("SLURM_NODEID") {
-        Some(node) => node.trim() == "0" && found.local_rank == Some(0),
-        None => found.rank == 0,
+    let serves = match (variable("SLURM_NODEID"), found.local_rank) {
+        (Some(node), Some(local)) => node.trim() == "0" && local == 0,
+        _ => found.rank == 0,
     };
     let (host, launch_address) = match <[String; 1]>::try_from(hosts) {
         Ok(_) => (LOOPBACK.to_owned(), None),
