@@ -26,6 +26,7 @@
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
 //! | `shm-named` | shared memory with names (`COMM_SHM_NAMED=1`), for containers |
 //! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
+//! | `verbs` | RDMA over InfiniBand and RoCE cards (`libibverbs`, loaded at run time); brings `net` |
 //! | `net` | networks of your own, see [`Builder::net_backend`] |
 //!
 //! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
@@ -35,12 +36,16 @@
 
 mod communicator;
 mod debug;
+#[cfg(any(feature = "tcp", feature = "verbs"))]
+mod network;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 mod shm;
 #[cfg(feature = "tcp")]
 mod tcp;
 mod threads;
 mod transports;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 pub use comm_core::{
     Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,

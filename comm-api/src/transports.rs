@@ -7,10 +7,14 @@ use comm_runtime::{CommunicatorBuilder, Settings, TransportFactory};
 #[cfg(feature = "tcp")]
 pub(crate) const NET: &str = "net";
 
+/// The name of the transport over RDMA cards.
+#[cfg(feature = "verbs")]
+pub(crate) const VERBS: &str = "verbs";
+
 /// The names of the transports whose Cargo features are on, in the order in which they are tried.
 ///
 /// A communicator can have more, registered by [`Builder::transport`](crate::Builder::transport)
-/// and tried before `net`.
+/// and tried before `verbs` and `net`.
 #[must_use]
 pub const fn compiled_transports() -> &'static [&'static str] {
     &[
@@ -18,6 +22,8 @@ pub const fn compiled_transports() -> &'static [&'static str] {
         comm_transport_p2p::NAME,
         #[cfg(all(feature = "shm", target_os = "linux"))]
         comm_transport_shm::NAME,
+        #[cfg(feature = "verbs")]
+        VERBS,
         #[cfg(feature = "tcp")]
         NET,
     ]
@@ -33,6 +39,8 @@ pub(crate) struct Switches {
     p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
     shm: crate::shm::ShmSettings,
+    #[cfg(feature = "verbs")]
+    verbs: crate::verbs::VerbsSettings,
     #[cfg(feature = "tcp")]
     tcp: crate::tcp::TcpSettings,
 }
@@ -54,6 +62,8 @@ impl Switches {
             p2p_disabled: switched_off("P2P", lookup)?,
             #[cfg(all(feature = "shm", target_os = "linux"))]
             shm: crate::shm::ShmSettings::read(lookup, settings)?,
+            #[cfg(feature = "verbs")]
+            verbs: crate::verbs::VerbsSettings::read(lookup, settings)?,
             #[cfg(feature = "tcp")]
             tcp: crate::tcp::TcpSettings::read(lookup, settings)?,
         })
@@ -75,6 +85,8 @@ impl Switches {
             .fold(builder, |builder, (name, factory)| {
                 builder.transport(name, factory)
             });
+        #[cfg(feature = "verbs")]
+        let builder = builder.transport(VERBS, move |context| self.verbs.transport(context));
         #[cfg(feature = "tcp")]
         let builder = builder.transport(NET, move |context| self.tcp.transport(context));
         builder
@@ -96,7 +108,12 @@ fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
 }
 
 /// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.
-#[cfg(any(test, feature = "p2p", all(feature = "shm", target_os = "linux")))]
+#[cfg(any(
+    test,
+    feature = "p2p",
+    feature = "verbs",
+    all(feature = "shm", target_os = "linux")
+))]
 pub(crate) fn switched_off(
     what: &str,
     lookup: impl Fn(&str) -> Option<String>,

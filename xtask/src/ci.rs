@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::{features, loom, process, test, tidy};
+use crate::{features, loom, process, rdma, test, tidy};
 
 /// Which steps to run.
 #[derive(clap::Args)]
@@ -37,6 +37,8 @@ enum Step {
     Test,
     /// The loom models of the lock-free code.
     Loom,
+    /// The RDMA backend on a soft card.
+    Rdma,
 }
 
 impl Step {
@@ -57,6 +59,12 @@ impl Step {
             Self::Features => features::run()?,
             Self::Test => test::run(&test::Arguments::default())?,
             Self::Loom => loom::run(&loom::Arguments::default())?,
+            Self::Rdma if !rdma::run()? => {
+                return Ok(Verdict::Skipped(
+                    "no virtual machine with a soft card can be started",
+                ));
+            }
+            Self::Rdma => {}
         }
         Ok(Verdict::Passed)
     }

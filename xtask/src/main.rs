@@ -14,6 +14,7 @@ mod features;
 mod launch;
 mod loom;
 mod process;
+mod rdma;
 mod test;
 mod tidy;
 mod workspace;
@@ -44,6 +45,8 @@ enum Command {
     Launch(launch::Arguments),
     /// Model-check the lock-free code of comm-core with loom.
     Loom(loom::Arguments),
+    /// Test the RDMA backend on a soft card in a virtual machine, where that is possible.
+    Rdma,
     /// Run the unit, integration and documentation tests of the workspace.
     Test(test::Arguments),
     /// Check the house rules that neither rustc nor clippy knows.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Features => features::run(),
         Command::Launch(arguments) => launch::run(&arguments),
         Command::Loom(arguments) => loom::run(&arguments),
+        Command::Rdma => rdma::run().map(drop),
         Command::Test(arguments) => test::run(&arguments),
         Command::Tidy => tidy::run(),
     };

@@ -53,6 +53,14 @@ pub trait TransportFixture {
     /// Whatever keeps the transport from working here; the test fails with it.
     fn ranks() -> Result<[TestRank; 2]>;
 
+    /// Why the transport cannot be tested on this machine; the tests then print it and pass.
+    ///
+    /// For transports that need hardware. `None`, the default, for those that work everywhere.
+    #[must_use]
+    fn unavailable() -> Option<String> {
+        None
+    }
+
     /// Step sizes with which edges are made; the first one is used where the size does not matter.
     #[must_use]
     fn step_bytes() -> Vec<usize> {
@@ -175,6 +183,11 @@ macro_rules! transport_conformance {
         $($(
             #[test]
             fn $clause() {
+                let lacking = <$fixture as $crate::transport::TransportFixture>::unavailable();
+                if let Some(reason) = lacking {
+                    println!("skipped: {reason}");
+                    return;
+                }
                 $crate::transport::$run($crate::transport::clauses::$module::$clause::<$fixture>);
             }
         )*)*
