@@ -52,7 +52,7 @@ pub use comm_core::{
     Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
     Work,
 };
-pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
+pub use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress, UniqueId};
 pub use comm_runtime::control::{
     ControlSettings, InterfaceFilter, JobSecret, LaunchEnvironment, Launcher, ListenScope, Ports,
     ProcessOptions,

@@ -39,17 +39,30 @@ fn main() -> ExitCode {
         Trial::test("jobs_of_different_ids_do_not_meet", job_ids),
         Trial::test("data_listens_on_the_port_behind_that_of_control", ports),
         Trial::test("a_rank_outside_the_world_is_an_error", outside),
-        Trial::test("mismatched_counts_name_both_processes", mismatch),
-        Trial::test(
-            "a_circle_of_single_threaded_ranks_ends_with_its_description",
-            circle,
-        ),
-        Trial::test("a_directory_is_a_rendezvous", directory),
     ];
-    // Ranks that are threads of one process are no processes.
-    // RDMA has tests of its own, on machines with a card.
-    let transports = comm_api::compiled_transports().iter();
-    for &transport in transports.filter(|name| !["p2p", "verbs"].contains(name)) {
+    // Ranks that are threads of one process are no processes. RDMA has tests of its own, on machines
+    // with a card.
+    let between_processes: Vec<_> = comm_api::compiled_transports()
+        .iter()
+        .filter(|name| !["p2p", "verbs"].contains(name))
+        .collect();
+    if !between_processes.is_empty() {
+        trials.extend([
+            Trial::test("mismatched_counts_name_both_processes", mismatch),
+            Trial::test(
+                "a_circle_of_single_threaded_ranks_ends_with_its_description",
+                circle,
+            ),
+            Trial::test("a_directory_is_a_rendezvous", directory),
+        ]);
+    }
+    if between_processes.len() > 1 {
+        trials.extend([
+            Trial::test("ranks_that_differ_agree_on_what_both_have", differ),
+            Trial::test("ranks_with_nothing_in_common_name_what_each_has", disjoint),
+        ]);
+    }
+    for &transport in between_processes {
         trials.push(Trial::test(
             format!("processes_reduce_over_{transport}"),
             move || reduce(transport),
@@ -98,6 +111,28 @@ fn play(scenario: &str) -> Result<()> {
             loop {
                 comm.all_reduce(&mut value, ReduceOp::Max)?;
             }
+        }
+        "differ" => {
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == 6));
+            // In both directions, beside the collective's edges.
+            let (before, after) = (
+                (comm.rank() + 2) % comm.world_size(),
+                (comm.rank() + 1) % comm.world_size(),
+            );
+            comm.send(&[comm.rank()], after)?;
+            let mut received = [u32::MAX];
+            comm.recv(&mut received, before)?;
+            assert_eq!(received, [before]);
+            for edge in comm.explain().edges {
+                let with_rank_1 = comm.rank() == 1 || edge.peer == 1;
+                let wanted = if with_rank_1 { "net" } else { "shm" };
+                assert_eq!(edge.transport, wanted, "{edge:?}");
+                // Rank 1 has no shm to pass over.
+                let passed_over = with_rank_1 && comm.rank() != 1 && edge.sends;
+                assert_eq!(edge.passed_over.len(), usize::from(passed_over), "{edge:?}");
+            }
+            comm.barrier()
         }
         "near ranks" => {
             let explanation = comm.explain();
@@ -422,6 +457,32 @@ fn outside() -> Result<(), Failed> {
     let job = Job::new("reduce");
     let ended = end(vec![job.start(0, 2, &[]), job.start(2, 2, &[])])?;
     all_failed_with(&ended, &["2"])
+}
+
+/// Three ranks of which these transports can be used, as if they were built with these features.
+fn with_transports(scenario: &'static str, transports: [&str; 3]) -> Result<Vec<Ended>, Failed> {
+    let job = Job::new(scenario);
+    let workers = (0..)
+        .zip(transports)
+        .map(|(rank, transports)| job.start(rank, 3, &[("COMM_TRANSPORTS", transports)]));
+    end(workers.collect())
+}
+
+fn differ() -> Result<(), Failed> {
+    let ended = with_transports("differ", ["shm,net", "net", "shm,net"])?;
+    if ended.iter().all(|worker| worker.success) {
+        Ok(())
+    } else {
+        Err(format!("{ended:#?}").into())
+    }
+}
+
+fn disjoint() -> Result<(), Failed> {
+    let ended = with_transports("reduce", ["shm", "net", "shm"])?;
+    all_failed_with(
+        &ended,
+        &["no transport connects", "rank 1", "_has=shm", "_has=net"],
+    )
 }
 
 fn mismatch() -> Result<(), Failed> {

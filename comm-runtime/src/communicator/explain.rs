@@ -93,6 +93,9 @@ impl fmt::Display for Explanation {
         if !self.ring.is_sorted() {
             writeln!(f, "ring: {:?}", self.ring)?;
         }
+        if self.transports.is_empty() {
+            writeln!(f, "transport: none is compiled in or registered")?;
+        }
         for (name, unavailable) in &self.transports {
             match unavailable {
                 None => writeln!(f, "transport {name}: available")?,

@@ -37,8 +37,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("comm-bench", &["comm-core", "comm-api"]),
     (
         "comm-cli",
-        &["comm-core", "comm-graph", "comm-api", "comm-bench"],
+        // The example is measured beside the library's own transports.
+        &[
+            "comm-core",
+            "comm-graph",
+            "comm-api",
+            "comm-bench",
+            "transport-uds",
+        ],
     ),
+    // An example of a transport outside of this workspace, so it sees what such a one sees.
+    ("transport-uds", &["comm-core"]),
     ("xtask", &[]),
 ];
 
