@@ -34,6 +34,10 @@ fn main() -> ExitCode {
             world_sizes,
         ),
         Trial::test("a_wrong_secret_is_refused_and_named", wrong_secret),
+        Trial::test("only_those_who_did_not_come_are_missed", waiting_for_rank_0),
+        Trial::test("different_settings_are_named_by_every_rank", settings),
+        Trial::test("jobs_of_different_ids_do_not_meet", job_ids),
+        Trial::test("data_listens_on_the_port_behind_that_of_control", ports),
         Trial::test("a_rank_outside_the_world_is_an_error", outside),
     ];
     // Ranks that are threads of one process are no processes. RDMA has tests of its own, on machines
@@ -364,14 +368,89 @@ fn world_sizes() -> Result<(), Failed> {
 fn wrong_secret() -> Result<(), Failed> {
     let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
     let stranger = [("COMM_SECRET", "ffffffffffffffffffffffffffffffff")];
-    let ended = end(vec![job.start(0, 2, &[]), job.start(1, 2, &stranger)])?;
-    // Whichever serves the rendezvous refuses the other one, which says so.
-    all_failed_with(&ended, &[])?;
-    if ended.iter().any(|worker| worker.errors.contains("secret")) {
-        Ok(())
-    } else {
-        Err(format!("nobody names the secret: {ended:#?}").into())
+    let ended = end(vec![
+        job.start(0, 3, &[]),
+        job.start(1, 3, &stranger),
+        job.start(2, 3, &[]),
+    ])?;
+    // Whichever serves refuses those of the other secret, who end at once; those who serve and wait
+    // can say whom they refused, and miss nobody who is there.
+    all_failed_with(&ended, &["secret"])?;
+    let itself = |(rank, worker): (usize, &Ended)| {
+        worker.errors.contains("did not come") && worker.errors.contains(&format!(": {rank};"))
+    };
+    if ended.iter().enumerate().any(itself) {
+        return Err(format!("a rank misses itself: {ended:#?}").into());
     }
+    Ok(())
+}
+
+fn waiting_for_rank_0() -> Result<(), Failed> {
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
+    let ended = end(vec![job.start(1, 3, &[]), job.start(2, 3, &[])])?;
+    all_failed_with(&ended, &["1 of 3 ranks did not come", ": 0;"])
+}
+
+fn settings() -> Result<(), Failed> {
+    let job = Job::new("reduce");
+    let other = [("COMM_STEP_BYTES", "4096")];
+    let mut workers: Vec<_> = (0..5).map(|rank| job.start(rank, 6, &[])).collect();
+    workers.push(job.start(5, 6, &other));
+    let texts = ["COMM_STEP_BYTES must be equal", "'65536'", "'4096'"];
+    all_failed_with(&end(workers)?, &texts)
+}
+
+fn job_ids() -> Result<(), Failed> {
+    // Two jobs at one host and port: the second one waits for a table of its own, in vain.
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "6");
+    let other = [("COMM_JOB_ID", "other"), ("COMM_INIT_TIMEOUT_SECONDS", "2")];
+    let waiting = job.start(0, 2, &[("COMM_JOB_ID", "one")]);
+    thread::sleep(Duration::from_millis(500));
+    let refused = end(vec![job.start(0, 2, &other)]);
+    let late = job.start(1, 2, &[("COMM_JOB_ID", "one")]);
+    let met = end(vec![waiting, late])?;
+    if !met.iter().all(|worker| worker.success) {
+        return Err(format!("{met:#?}").into());
+    }
+    all_failed_with(&refused?, &["another job uses this port"])
+}
+
+/// Two ports in a row that are free now, held until they are dropped.
+fn two_ports() -> (TcpListener, TcpListener) {
+    loop {
+        let first = TcpListener::bind(("127.0.0.1", free_port())).expect("a port that was free");
+        let port = first.local_addr().expect("its address").port();
+        if let Some(next) = port.checked_add(1)
+            && let Ok(second) = TcpListener::bind(("127.0.0.1", next))
+        {
+            return (first, second);
+        }
+    }
+}
+
+fn ports() -> Result<(), Failed> {
+    if !comm_api::compiled_transports().contains(&"net") {
+        return Ok(());
+    }
+    // Without a secret there is one address to listen on.
+    let mut job = Job::new("reduce").set("COMM_TRANSPORTS", "net");
+    job.variables.retain(|(name, _)| *name != "COMM_SECRET");
+    let ((first, behind_first), (second, behind_second)) = (two_ports(), two_ports());
+    let port = |listener: &TcpListener| Ok::<_, Failed>(listener.local_addr()?.port().to_string());
+    let (one, other) = (port(&first)?, port(&second)?);
+    drop((first, second, behind_second));
+    // The port for data is taken on one of them.
+    let start = |rank, port: &str| job.start(rank, 2, &[("COMM_PORT", port)]);
+    let refused = end(vec![start(0, &one), start(1, &other)])?;
+    drop(behind_first);
+    let met = end(vec![start(0, &one), start(1, &other)])?;
+    if !met.iter().all(|worker| worker.success) {
+        return Err(format!("{met:#?}").into());
+    }
+    all_failed_with(
+        &refused,
+        &["data connections may listen", "COMM_PORT_RANGE"],
+    )
 }
 
 fn outside() -> Result<(), Failed> {
