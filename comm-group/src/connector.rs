@@ -107,8 +107,7 @@ impl Connector {
         }
         let process = Process::acquire(&control.process_options())?;
         let rank = self.launcher.map_or(0, |(_, rank)| rank);
-        let (secret, insecure) = (control.secret.clone(), control.insecure);
-        let rendezvous = address.open(&process, rank, secret, insecure)?;
+        let rendezvous = address.open(&process, control.visitor(rank))?;
         *opened = Some(Opened {
             rendezvous: Arc::clone(&rendezvous),
             _process: process,
