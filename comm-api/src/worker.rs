@@ -29,7 +29,7 @@ impl Worker {
     /// `COMM_RENDEZVOUS`.
     ///
     /// Connects nothing. To let workers of two jobs meet, start both with the same
-    /// `COMM_RENDEZVOUS` and `COMM_SECRET`.
+    /// `COMM_RENDEZVOUS`, `COMM_JOB_ID` and `COMM_SECRET`.
     ///
     /// # Errors
     ///
