@@ -143,8 +143,8 @@ fn join_name(name: &str, generation: u32) -> String {
     if name.len() <= LONGEST_NAME_BYTES {
         joined.push_str(name);
     } else {
-        let end = name.floor_char_boundary(LONGEST_NAME_BYTES / 2);
-        joined.push_str(&format!("{}~{:016x}", &name[..end], fnv1a(name.as_bytes())));
+        let beginning: String = name.chars().take(LONGEST_NAME_BYTES / 4).collect();
+        joined.push_str(&format!("{beginning}~{:016x}", fnv1a(name.as_bytes())));
     }
     if generation > 0 {
         joined.push_str(&format!("#{generation}"));

@@ -62,12 +62,12 @@ enum Value {
     Real(f64),
     Text(String),
     Tensor(Tensor),
-    Maybe(Option<Box<Value>>),
-    Pair(Box<Value>, Tensor),
-    List(Vec<Value>),
+    Maybe(Option<Box<Self>>),
+    Pair(Box<Self>, Tensor),
+    List(Vec<Self>),
     Tensors(Vec<Tensor>),
-    Map(BTreeMap<String, Value>),
-    Record { name: String, value: Box<Value> },
+    Map(BTreeMap<String, Self>),
+    Record { name: String, value: Box<Self> },
 }
 
 fn any_value() -> impl Strategy<Value = Value> {

@@ -367,3 +367,24 @@ fn a_cancelled_question_refuses_its_answer_and_a_broken_way_fails_all() {
     drop(work);
     assert_eq!(done.to_string(), "0");
 }
+
+#[test]
+fn who_waits_for_a_work_that_is_not_there_yet_drives_it_when_it_is() {
+    let order = ChannelOrder::new();
+    let (blocker, release) = Work::<u8>::channel();
+    drop(order.issue(1, move || Ok(blocker)));
+    let later = order.issue(1, || Ok(driven()));
+    assert_eq!(
+        later.wait_timeout(Duration::from_millis(1)).unwrap(),
+        Waited::TimedOut
+    );
+    let waiter = thread::spawn(move || (later.take().unwrap(), thread::current().id()));
+    // Whether the waiter sleeps already or comes later makes no difference to the outcome.
+    thread::sleep(Duration::from_millis(20));
+    release.complete(Ok(0));
+    let (driver, waiting) = waiter.join().unwrap();
+    assert_eq!(driver, waiting);
+
+    let failing = order.issue::<u8>(1, || Err(failure()));
+    assert_eq!(failing.wait().unwrap_err().kind(), ErrorKind::PeerDied);
+}
