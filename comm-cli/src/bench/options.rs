@@ -22,7 +22,7 @@ const OVERVIEW_FACTOR: u64 = 8;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// What to measure: all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all,
-    /// gather, scatter, pingpong, bandwidth, init, or all.
+    /// gather, scatter, pingpong, bandwidth, object, object8, tensor, tensor8, init, or all.
     #[arg(long = "op", value_name = "OPERATION,..", value_delimiter = ',')]
     pub operations: Vec<OperationChoice>,
 
@@ -290,7 +290,7 @@ pub(super) mod tests {
             (
                 "--op allreduce",
                 "all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, \
-                 scatter, pingpong, bandwidth, init or all",
+                 scatter, pingpong, bandwidth, object, object8, tensor, tensor8, init or all",
             ),
             ("--ranks 0", "0 is not in"),
             ("--ranks two", "invalid"),
