@@ -4,12 +4,14 @@
 //!
 //! * All ranks of a process with equal options share one backend with its sockets' event set and
 //!   its thread.
-//! * It listens on the addresses on which the control plane does, so `COMM_SOCKET_IFNAME` and the
-//!   rule that nobody but this host gets in without a secret hold for both.
+//! * It listens on the addresses on which the control plane does and within the same range of ports,
+//!   so `COMM_SOCKET_IFNAME`, `COMM_PORT_RANGE` and the rule that nobody but this host gets in
+//!   without a secret hold for both.
 
 use std::sync::Arc;
 
 use comm_core::{Result, Transport};
+use comm_runtime::control::Ports;
 use comm_runtime::{Settings, TransportContext};
 use comm_transport_net::tcp::{TcpBackend, TcpOptions};
 
@@ -49,6 +51,10 @@ impl TcpSettings {
         let options = TcpOptions::new()
             .addresses(context.addresses.iter().copied())
             .buffer_bytes(self.buffer_bytes);
+        let options = match &context.ports {
+            Ports::Any => options,
+            Ports::Range(ports) => options.ports(ports.clone()),
+        };
         match self.sockets {
             Some(sockets) => options.sockets(sockets),
             None => options,

@@ -38,7 +38,7 @@ pub(crate) struct Switches {
     #[cfg(feature = "p2p")]
     p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
-    shm_disabled: Option<String>,
+    shm: crate::shm::ShmSettings,
     #[cfg(feature = "verbs")]
     verbs: crate::verbs::VerbsSettings,
     #[cfg(feature = "tcp")]
@@ -61,7 +61,7 @@ impl Switches {
             #[cfg(feature = "p2p")]
             p2p_disabled: switched_off("P2P", lookup)?,
             #[cfg(all(feature = "shm", target_os = "linux"))]
-            shm_disabled: switched_off("SHM", lookup)?,
+            shm: crate::shm::ShmSettings::read(lookup, settings)?,
             #[cfg(feature = "verbs")]
             verbs: crate::verbs::VerbsSettings::read(lookup, settings)?,
             #[cfg(feature = "tcp")]
@@ -79,7 +79,7 @@ impl Switches {
         #[cfg(feature = "p2p")]
         let builder = p2p(builder, self.p2p_disabled);
         #[cfg(all(feature = "shm", target_os = "linux"))]
-        let builder = shm(builder, self.shm_disabled);
+        let builder = self.shm.register(builder);
         let builder = custom
             .into_iter()
             .fold(builder, |builder, (name, factory)| {
@@ -103,20 +103,6 @@ fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
         Ok(Arc::new(match disabled {
             Some(variable) => P2pTransport::disabled(format!("{variable}=1 is set")),
             None => P2pTransport::new(Arc::clone(&context.doorbells)),
-        }))
-    })
-}
-
-#[cfg(all(feature = "shm", target_os = "linux"))]
-fn shm(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBuilder {
-    use std::sync::Arc;
-
-    use comm_transport_shm::ShmTransport;
-
-    builder.transport(comm_transport_shm::NAME, move |context| {
-        Ok(Arc::new(match disabled {
-            Some(variable) => ShmTransport::disabled(format!("{variable}=1 is set")),
-            None => ShmTransport::new(Arc::clone(&context.doorbells)),
         }))
     })
 }

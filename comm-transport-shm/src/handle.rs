@@ -20,7 +20,7 @@ use crate::facts::{VERSION, take};
 const MAGIC: [u8; 4] = *b"CSHM";
 
 /// Length of an encoded handle.
-const BYTES: usize = 48;
+pub(crate) const BYTES: usize = 48;
 
 /// Which end of the edge made a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

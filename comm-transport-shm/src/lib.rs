@@ -30,6 +30,9 @@
 //! * Ranks that are threads of one process are served in the same way.
 //! * A peer can write wrong contents, which is an error or a wrong payload here, and nothing worse.
 //!
+//! With the Cargo feature `named` there is `ShmTransport::named`, which uses named segments instead:
+//! a weaker promise, for processes that cannot hand each other descriptors.
+//!
 //! # Layout of a handle
 //!
 //! 48 bytes, little-endian, checked field by field (module `handle`), and descriptors: from the
@@ -40,6 +43,8 @@
 mod edge;
 mod facts;
 mod handle;
+#[cfg(feature = "named")]
+mod named;
 mod peers;
 
 use std::sync::Arc;
@@ -53,6 +58,8 @@ use comm_core::{
 };
 
 use self::edge::{ShmRecvSetup, ShmSendSetup};
+#[cfg(feature = "named")]
+pub use self::named::{NamedDoorbells, sweep};
 
 /// The name under which users select the transport.
 pub const NAME: &str = "shm";
@@ -66,6 +73,12 @@ pub struct ShmTransport {
 #[derive(Debug)]
 enum State {
     Enabled(Arc<Doorbells>),
+    #[cfg(feature = "named")]
+    Named {
+        doorbells: NamedDoorbells,
+        /// Goes into the names of segments.
+        job: String,
+    },
     Disabled(String),
 }
 
@@ -77,6 +90,23 @@ impl ShmTransport {
     pub const fn new(doorbells: Arc<Doorbells>) -> Self {
         Self {
             state: State::Enabled(doorbells),
+        }
+    }
+
+    /// The transport of a process whose threads wait at `doorbells`, over named segments; `job` goes
+    /// into their names.
+    ///
+    /// The promise is weaker than that of [`ShmTransport::new`]: named memory cannot be sealed, so a
+    /// process of the same user that shrinks a segment ends those that use it; it counts towards the
+    /// size of `/dev/shm`; and a killed process leaves names behind, until a [`sweep`].
+    #[cfg(feature = "named")]
+    #[must_use]
+    pub fn named(doorbells: NamedDoorbells, job: impl Into<String>) -> Self {
+        Self {
+            state: State::Named {
+                doorbells,
+                job: job.into(),
+            },
         }
     }
 
@@ -93,7 +123,9 @@ impl ShmTransport {
     fn doorbells(&self) -> Result<&Arc<Doorbells>> {
         let reason = match &self.state {
             State::Enabled(doorbells) if doorbells.fd().is_some() => return Ok(doorbells),
-            State::Enabled(_) => "the doorbells of this process are not in shared memory",
+            State::Enabled(_) => "the doorbells of this process are not in a memory file",
+            #[cfg(feature = "named")]
+            State::Named { .. } => "it is named",
             State::Disabled(reason) => reason,
         };
         Err(Error::new(
@@ -113,13 +145,17 @@ impl Transport for ShmTransport {
         let mut capabilities = Capabilities::default();
         capabilities.same_process = true;
         capabilities.same_host = true;
-        capabilities.passes_fds = true;
+        capabilities.passes_fds = matches!(self.state, State::Enabled(_));
         capabilities
     }
 
     fn facts(&self) -> Result<Bytes> {
+        #[cfg(feature = "named")]
+        if let State::Named { .. } = &self.state {
+            return Ok(facts::Facts::of_this_process(Some(named::device()?))?.encode());
+        }
         self.doorbells()?;
-        Ok(facts::Facts::of_this_process()?.encode())
+        Ok(facts::Facts::of_this_process(None)?.encode())
     }
 
     fn can_connect(&self, edge: &Edge<'_>) -> Verdict {
@@ -127,10 +163,18 @@ impl Transport for ShmTransport {
     }
 
     async fn setup_send(&self, edge: &Edge<'_>, _deadline: Instant) -> Result<Box<dyn SendSetup>> {
+        #[cfg(feature = "named")]
+        if let State::Named { doorbells, .. } = &self.state {
+            return Ok(Box::new(named::NamedSendSetup::new(edge, doorbells)?));
+        }
         Ok(Box::new(ShmSendSetup::new(edge, self.doorbells()?)?))
     }
 
     async fn setup_recv(&self, edge: &Edge<'_>, _deadline: Instant) -> Result<Box<dyn RecvSetup>> {
+        #[cfg(feature = "named")]
+        if let State::Named { doorbells, job } = &self.state {
+            return Ok(Box::new(named::NamedRecvSetup::new(edge, doorbells, job)?));
+        }
         Ok(Box::new(ShmRecvSetup::new(edge, self.doorbells()?)?))
     }
 }

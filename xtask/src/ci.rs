@@ -31,7 +31,7 @@ enum Step {
     Clippy,
     /// The documentation builds without a warning.
     Doc,
-    /// Each feature compiles alone and all of them together.
+    /// Each feature passes the tests alone, and all of them together.
     Features,
     /// Unit, integration and documentation tests.
     Test,

@@ -38,7 +38,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Run everything a change has to pass, or only the named steps.
     Ci(ci::Arguments),
-    /// Compile comm-api with each of its features alone, with none and with all.
+    /// Test comm-api with each of its features alone, and let builds that differ meet.
     Features,
     /// Start local workers: builds `commctl` and runs `commctl launch`.
     #[command(disable_help_flag = true)]

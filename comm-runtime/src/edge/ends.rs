@@ -193,6 +193,14 @@ impl SendEnd {
         }
     }
 
+    /// Whether the own memory may be offered over this edge.
+    pub(crate) const fn offers_memory(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.carries_offers(),
+            SendKind::Message(_) => false,
+        }
+    }
+
     /// Moves queued data of a message edge; nothing to do for memory.
     pub(crate) fn progress(&mut self) -> Result<bool> {
         match &mut self.kind {
@@ -504,9 +512,8 @@ pub(crate) fn mismatch_with_unknown(rank: Rank, own: &Signature, peer: Rank) -> 
 #[cold]
 pub(crate) fn no_offers(peer: Rank) -> Error {
     Error::new(
-        ErrorKind::Unavailable,
-        "an operation needs direct access to a peer's memory, and the edge that was connected does \
-         not give it; explain() tells why. Choose another algorithm by COMM_ALGO",
+        ErrorKind::Internal,
+        "an operation works on a peer's memory over an edge that does not lead there",
     )
     .with("peer", peer)
 }

@@ -18,7 +18,7 @@ mod schedule;
 mod trees;
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use comm_core::{Algorithm, DType, OperationKind, Rank, ReduceOp, Signature};
 
@@ -65,6 +65,9 @@ pub struct Plan {
     pub(crate) reducer: Option<Reducer>,
     /// Number of ranks by which a finished reduction is divided; 0 for no division.
     pub(crate) average_of: u32,
+    /// How else the call is carried out if the edges turn out not to be what the algorithm needs; over
+    /// some of the same edges.
+    instead: Option<Arc<Self>>,
     /// The lane's edges, per flow; set when they are connected.
     resolved: OnceLock<Vec<Resolved>>,
 }
@@ -169,6 +172,11 @@ impl Plan {
             .zip(self.resolved.get().map_or(&[][..], Vec::as_slice))
     }
 
+    /// The plan that takes over if the edges are not what this one's algorithm needs.
+    pub(crate) const fn instead(&self) -> Option<&Arc<Self>> {
+        self.instead.as_ref()
+    }
+
     /// The edges that the plan uses, by rank and channel.
     pub(crate) fn flows(&self) -> &[Flow] {
         &self.flows
@@ -225,6 +233,9 @@ impl fmt::Display for Plan {
             self.rank,
             self.world_size
         )?;
+        if let Some(instead) = &self.instead {
+            write!(f, ", or by {} if an edge needs it", instead.algorithm)?;
+        }
         for flow in &self.flows {
             write!(
                 f,

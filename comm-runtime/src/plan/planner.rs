@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use comm_core::{DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
+use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
 use super::cache::PlanCache;
 use super::choose::{World, choose};
@@ -103,13 +103,30 @@ impl Planner {
             shares_memory: self.shares_memory,
         };
         let algorithm = choose(&self.config, world, request, block_bytes)?;
+        let mut plan = self.make_by(request, algorithm, self.config.channels, reducer)?;
+        if algorithm == Algorithm::DirectShared {
+            // On one channel, whose edges the plan has connected anyway.
+            let ring = self.make_by(request, Algorithm::Ring, 1, reducer)?;
+            plan.instead = Some(Arc::new(ring));
+        }
+        Ok(plan)
+    }
+
+    fn make_by(
+        &self,
+        request: &Request,
+        algorithm: Algorithm,
+        channels: u32,
+        reducer: Option<Reducer>,
+    ) -> Result<Plan> {
+        let element_bytes = request.dtype.map_or(1, DType::size_bytes);
         let chunk_elements = (self.config.step_bytes / element_bytes).max(1);
         let schedule = Schedule {
             request,
             rank: self.rank,
             world_size: self.world_size,
             order: &self.order,
-            channels: self.config.channels,
+            channels,
             chunk_elements,
             least_tree_chunk: (self.config.tree_chunk_bytes / element_bytes).max(1),
         };
@@ -130,6 +147,7 @@ impl Planner {
             } else {
                 0
             },
+            instead: None,
             resolved: OnceLock::new(),
         })
     }
@@ -137,8 +155,6 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
-    use comm_core::Algorithm;
-
     use super::super::{Flow, Method};
     use super::*;
     use crate::operation::program::Program;

@@ -155,6 +155,7 @@ macro_rules! transport_conformance {
                 steps_wrap_around_the_slots,
                 small_steps_mix_with_slots,
                 slot_and_step_stay_until_published_and_consumed,
+                slots_and_steps_are_handed_out_ahead,
                 the_signature_travels_with_the_step,
                 an_oversize_step_is_an_error_and_nothing_is_sent,
                 back_pressure_bounds_memory,
