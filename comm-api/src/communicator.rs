@@ -179,6 +179,13 @@ impl Builder {
         self
     }
 
+    /// Sets how many bytes of frames to one peer may be on their way without acknowledgement
+    /// (`COMM_FRAME_WINDOW_BYTES`); one frame may always be.
+    pub fn frame_window_bytes(mut self, window_bytes: usize) -> Self {
+        self.inner = self.inner.frame_window_bytes(window_bytes);
+        self
+    }
+
     /// Restricts the transports to these names, tried in this order.
     pub fn only_transports(mut self, names: Vec<String>) -> Self {
         self.inner = self.inner.only_transports(names);

@@ -58,8 +58,8 @@ pub use comm_runtime::control::{
     ProcessOptions,
 };
 pub use comm_runtime::{
-    ConnectedEdge, Explanation, Plan, PlanConfig, Request, Setting, Settings, Source,
-    TransportContext, WaitPolicy,
+    Arrived, ConnectedEdge, Explanation, Frame, FrameHead, FrameOptions, FrameRef, Plan,
+    PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy,
 };
 pub use half::{bf16, f16};
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use comm_api::{Communicator, ReduceOp, Result};
+use comm_api::{Communicator, FrameHead, FrameOptions, FrameRef, ReduceOp, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Names the scenario that a worker plays.
@@ -75,7 +75,11 @@ fn main() -> ExitCode {
         }
         trials.push(Trial::test(
             format!("a_killed_process_is_named_by_all_others_over_{transport}"),
-            move || kill(transport),
+            move || kill("endless", transport),
+        ));
+        trials.push(Trial::test(
+            format!("a_killed_process_ends_the_frames_of_all_others_over_{transport}"),
+            move || kill("endless_frames", transport),
         ));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -110,6 +114,19 @@ fn play(scenario: &str) -> Result<()> {
             println!("ready");
             loop {
                 comm.all_reduce(&mut value, ReduceOp::Max)?;
+            }
+        }
+        "endless_frames" => {
+            let options = FrameOptions::new();
+            let (rank, n) = (comm.rank(), comm.world_size());
+            let nowhere = |_: &FrameHead<'_>| Ok(Vec::new());
+            comm.barrier()?;
+            println!("ready");
+            loop {
+                let receive = comm.recv_frame((rank + n - 1) % n, nowhere, &options)?;
+                let frame = FrameRef::default();
+                comm.send_frame_blocking((rank + 1) % n, frame, &options)?;
+                receive.wait()?;
             }
         }
         "differ" => {
@@ -301,9 +318,9 @@ fn near_ranks() -> Result<(), Failed> {
     Ok(())
 }
 
-fn kill(transport: &'static str) -> Result<(), Failed> {
+fn kill(scenario: &'static str, transport: &'static str) -> Result<(), Failed> {
     let before = names_in_dev_shm();
-    let job = Job::new("endless").set("COMM_TRANSPORTS", transport);
+    let job = Job::new(scenario).set("COMM_TRANSPORTS", transport);
     let mut workers: Vec<_> = (0..4).map(|rank| job.start(rank, 4, &[])).collect();
     let (sender, ready) = mpsc::channel();
     for worker in &mut workers {

@@ -42,10 +42,14 @@ pub enum OperationKind {
     PointToPoint = 10,
     /// The page that proves a new edge.
     Prove = 11,
+    /// A frame from one rank to another (the same kind on both sides).
+    Frame = 12,
+    /// What the receiver of frames tells their sender.
+    FrameAck = 13,
 }
 
 impl OperationKind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::AllReduce,
         Self::Broadcast,
         Self::Reduce,
@@ -57,6 +61,8 @@ impl OperationKind {
         Self::Barrier,
         Self::PointToPoint,
         Self::Prove,
+        Self::Frame,
+        Self::FrameAck,
     ];
 
     /// The name as printed in messages.
@@ -74,6 +80,8 @@ impl OperationKind {
             Self::Barrier => "barrier",
             Self::PointToPoint => "send/recv",
             Self::Prove => "prove",
+            Self::Frame => "frame",
+            Self::FrameAck => "frame acknowledgement",
         }
     }
 }

@@ -52,6 +52,10 @@ pub enum ConnectionIndex {
     Collective = 0,
     /// Messages of `send` and `recv`.
     PointToPoint = 1,
+    /// Frames of ordered exchange between two ranks.
+    Frame = 2,
+    /// Acknowledgements of frames, from the frames' receiver to their sender.
+    FrameAck = 3,
 }
 
 /// One directed connection between two ranks, as both ends see it before it exists.
@@ -64,7 +68,7 @@ pub struct Edge<'a> {
     pub receiver: &'a PeerInfo,
     /// The channel, from 0.
     pub channel: u32,
-    /// Collective or point-to-point.
+    /// The set of connections to which the edge belongs.
     pub index: ConnectionIndex,
     /// Capacity of one slot of the edge. Both ends use the same value.
     pub step_bytes: usize,

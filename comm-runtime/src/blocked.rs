@@ -95,9 +95,16 @@ impl Core {
             signature: identity.signature,
             waits_for,
             since,
+            // Operations of these lanes are always waited for by somebody.
+            holds_user: true,
         };
         lane.set_blocked(Some(blocked.clone()));
-        self.pass_on(lane.key, &blocked, &BlockedReport { chain: Vec::new() })
+        self.report_blocked(lane.key, &blocked)
+    }
+
+    /// Starts a report of what a lane is blocked in.
+    pub(crate) fn report_blocked(&self, lane: LaneKey, blocked: &BlockedState) -> Result<()> {
+        self.pass_on(lane, blocked, &BlockedReport { chain: Vec::new() })
     }
 
     /// Adds the own link and sends the report to everybody that is waited for.
@@ -113,7 +120,7 @@ impl Core {
                 .as_millis()
                 .try_into()
                 .unwrap_or(u64::MAX),
-            single_threaded: self.is_single_threaded(),
+            single_threaded: blocked.holds_user && self.is_single_threaded(),
         });
         let report = BlockedReport { chain };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
@@ -141,12 +148,10 @@ impl Core {
         if last.rank != from || report.chain.len() > LONGEST_CHAIN {
             return;
         }
-        let history = match last.lane {
-            LaneKey::Collective => self.lane(LaneKey::Collective).map(|lane| &lane.history),
-            // It waits for what this rank sends, or for this rank to take what it sent.
-            LaneKey::Recv(_) => self.lane(LaneKey::Send(from)).map(|lane| &lane.history),
-            LaneKey::Send(_) => self.lane(LaneKey::Recv(from)).map(|lane| &lane.history),
-        };
+        // It waits for what this rank sends, or for this rank to take what it sent.
+        let history = self
+            .lane(last.lane.other_end(from))
+            .map(|lane| &lane.history);
         let own = history.and_then(|history| history.find(last.signature.sequence));
         if let Some(own) = own.filter(|own| *own != last.signature) {
             self.fail(mismatch(self.rank, &own, from, &last.signature));
@@ -192,20 +197,41 @@ impl Core {
             places.join(", ")
         );
         if chain.iter().all(|link| link.single_threaded) {
+            if chain.iter().all(|link| link.lane.frame_peer().is_some()) {
+                return self.end_circle_of_frames(chain, &text);
+            }
             self.fail(Error::new(ErrorKind::Mismatch, text));
         } else {
             self.warn_of_circle(text);
         }
     }
 
+    /// Every rank of the circle waits in frames only: the lanes that end here are ended, not more.
+    fn end_circle_of_frames(&self, chain: &[Link], text: &str) {
+        let sends = |link: &Link| matches!(link.lane, LaneKey::FrameSend(_));
+        let what = if chain.iter().all(sends) {
+            "both sending: each rank waits for the other one to receive its frame first. Send \
+             asynchronously or let one of them receive first; "
+        } else if chain.iter().any(sends) {
+            ""
+        } else {
+            "both receiving: each rank waits for a frame of the other one; "
+        };
+        let error = Error::new(ErrorKind::Mismatch, format!("{what}{text}"));
+        let (Some(first), Some(last)) = (chain.first(), chain.last()) else {
+            return;
+        };
+        // What this rank waits in, and what the rank that waits for it waits in.
+        for key in [first.lane, last.lane.other_end(last.rank)] {
+            if let Some(lane) = self.lane(key) {
+                self.poison_lane(lane, error.clone());
+            }
+        }
+    }
+
     /// A peer got a step of mine while it was in another operation.
     pub(crate) fn on_mismatch_query(&self, from: Rank, query: &MismatchQuery) {
-        let lane = match query.lane {
-            LaneKey::Recv(_) => LaneKey::Send(from),
-            LaneKey::Send(_) => LaneKey::Recv(from),
-            LaneKey::Collective => LaneKey::Collective,
-        };
-        let own = self.lane(lane).and_then(|lane| {
+        let own = self.lane(query.lane.other_end(from)).and_then(|lane| {
             let history = &lane.history;
             history
                 .find_hash(query.step_hash)

@@ -29,6 +29,7 @@ mod settings;
 mod wait;
 mod worker;
 
+pub use communicator::frames::{Arrived, Frame, FrameHead, FrameOptions, FrameRef};
 pub use communicator::{
     Communicator, CommunicatorBuilder, Explanation, TransportContext, TransportFactory,
     TransportTable,

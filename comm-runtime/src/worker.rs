@@ -78,8 +78,8 @@ impl WorkerPool {
     pub(crate) fn kick(&self, core: Arc<Core>, key: LaneKey) -> Result<()> {
         let place = match key {
             LaneKey::Collective => 0,
-            LaneKey::Send(peer) => peer as usize * 2 + 1,
-            LaneKey::Recv(peer) => peer as usize * 2,
+            LaneKey::Send(peer) | LaneKey::FrameSend(peer) => peer as usize * 2 + 1,
+            LaneKey::Recv(peer) | LaneKey::FrameRecv(peer) => peer as usize * 2,
         };
         let worker = self.workers[place % WORKERS]
             .get_or_init(|| self.start())
@@ -202,7 +202,14 @@ impl Core {
     fn drive_once(&self, key: LaneKey) -> Option<Queue> {
         let lane = self.lane(key)?;
         let mut driving = lane.try_acquire()?;
-        Some(self.drive_queue(lane, &mut driving))
+        let queue = self.drive_queue(lane, &mut driving);
+        let is_queued = driving.release();
+        // Whoever submitted something just now and did not get the role leaves it to this thread.
+        Some(if queue == Queue::Empty && is_queued {
+            Queue::Moved
+        } else {
+            queue
+        })
     }
 
     /// Arms a blocked lane for a worker that is about to sleep; whether it may.
@@ -216,6 +223,9 @@ impl Core {
         };
         if self.abort.check().is_err() {
             return false;
+        }
+        if key.frame_peer().is_some() {
+            return self.arm_frames_for_worker(lane, &mut driving, doorbell);
         }
         let Some(mut queued) = driving.current.take() else {
             return false;

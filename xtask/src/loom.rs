@@ -1,7 +1,7 @@
-//! `cargo xtask loom`: model-checks the lock-free code of comm-core.
+//! `cargo xtask loom`: model-checks the lock-free code of comm-core and comm-runtime.
 //!
-//! `--cfg comm_loom` swaps the atomics shim of comm-core for loom's, so the models run the
-//! production code. They are built into `target/loom`: the flag would otherwise invalidate the
+//! `--cfg comm_loom` swaps the atomics shim of comm-core, which comm-runtime uses for its lanes, for
+//! loom's, so the models run the production code. They are built into `target/loom`: the flag would otherwise invalidate the
 //! normal build. A run that finds no model is a failure, since it would prove nothing.
 
 use anyhow::{Result, bail};
@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::process::{self, Cargo};
 use crate::workspace::Metadata;
 
-const PACKAGE: &str = "comm-core";
+const PACKAGES: [&str; 2] = ["comm-core", "comm-runtime"];
 /// Test names of models contain this.
 const FILTER: &str = "loom";
 
@@ -20,28 +20,40 @@ pub(crate) struct Arguments {
     name: Option<String>,
 }
 
-/// Runs the models; fails when one fails or none is found.
+/// Runs the models; fails when one fails or a package has none.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    Metadata::load()?.package(PACKAGE)?;
-    let listed = cargo_test().args(["--", "--list"]).capture()?;
+    let metadata = Metadata::load()?;
     let wanted = arguments.name.as_deref().unwrap_or(FILTER);
-    let models: Vec<&str> = models(&listed)
-        .filter(|name| name.contains(wanted))
-        .collect();
-    if models.is_empty() {
-        bail!("{PACKAGE} has no loom model with `{wanted}` in its name");
+    let mut found = false;
+    for package in PACKAGES {
+        metadata.package(package)?;
+        let listed = cargo_test(package).args(["--", "--list"]).capture()?;
+        let models: Vec<&str> = models(&listed)
+            .filter(|name| name.contains(wanted))
+            .collect();
+        if models.is_empty() {
+            if arguments.name.is_none() {
+                bail!("{package} has no loom model");
+            }
+            continue;
+        }
+        found = true;
+        let mut cargo = cargo_test(package);
+        if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
+            // Loom's own advice: two or three preemptions find practically every bug, and without
+            // a bound the number of executions grows exponentially.
+            cargo = cargo.env("LOOM_MAX_PREEMPTIONS", "3");
+        }
+        cargo.args(["--", "--exact"]).args(models).run()?;
     }
-    let mut cargo = cargo_test();
-    if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
-        // Loom's own advice: two or three preemptions find practically every bug, and without a
-        // bound the number of executions grows exponentially.
-        cargo = cargo.env("LOOM_MAX_PREEMPTIONS", "3");
+    if !found {
+        bail!("no loom model has `{wanted}` in its name");
     }
-    cargo.args(["--", "--exact"]).args(models).run()
+    Ok(())
 }
 
 /// `cargo test`, up to the arguments of the test program.
-fn cargo_test() -> Cargo {
+fn cargo_test(package: &str) -> Cargo {
     process::cargo("test")
         .append_flags("RUSTFLAGS", "--cfg comm_loom")
         // Optimised, since the models run for long, but without the slow last bit.
@@ -50,7 +62,7 @@ fn cargo_test() -> Cargo {
         .args([
             "--release",
             "--package",
-            PACKAGE,
+            package,
             "--target-dir",
             "target/loom",
             "--lib",

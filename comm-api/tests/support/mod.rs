@@ -64,6 +64,23 @@ pub(crate) fn init_all_with(
     })
 }
 
+/// Builders of the ranks of one communicator over the transport of the test, for threads that build
+/// and use it themselves.
+#[allow(dead_code, reason = "not every test file needs it")]
+pub(crate) fn builders(ranks: u32) -> Vec<Builder> {
+    let rendezvous = Arc::new(comm_runtime::control::rendezvous::LocalRendezvous::new());
+    (0..ranks)
+        .map(|rank| {
+            let builder = Builder::from_settings().unwrap().rank(rank, ranks);
+            let builder = builder.rendezvous(Arc::clone(&rendezvous) as _);
+            match TRANSPORT.get() {
+                Some(name) => builder.only_transports(vec![name.to_owned()]),
+                None => builder,
+            }
+        })
+        .collect()
+}
+
 /// As [`comm_api::init_all`], over the transport of the test.
 pub(crate) fn init_all(ranks: u32) -> Result<Vec<Communicator>> {
     init_all_with(ranks, |builder| builder)

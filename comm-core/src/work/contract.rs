@@ -88,6 +88,18 @@ pub trait Drive: Send + Sync {
     /// this thread's help. `done` is cheap and may be called often.
     fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool;
 
+    /// Whether the calling thread can wait for the operation at all.
+    ///
+    /// Asked when [`Drive::drive`] returned `false` and the thread is about to sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the operation can only
+    /// end when this thread has returned to what it is doing further up, as in a continuation.
+    fn may_wait(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes a thread that is inside [`Drive::drive`] evaluate its `done` again.
     ///
     /// Called after an operation has ended while somebody was driving for it, possibly by the

@@ -88,6 +88,8 @@ impl<T: Send + 'static> Work<T> {
     /// # Errors
     ///
     /// The failure of the operation; the same one each time.
+    /// [`ErrorKind::InvalidArgument`] if the operation cannot end before the calling thread has
+    /// returned: in a continuation of an operation that runs in the same order as this one.
     pub fn wait(&self) -> Result<()> {
         self.shared.wait_deadline(None).map(drop)
     }
@@ -330,7 +332,17 @@ impl WorkBuilder {
     /// The hook passes the request on; ending the operation stays the completer's business. It is
     /// dropped when the operation ends.
     #[must_use]
-    pub fn on_cancel(mut self, hook: impl FnOnce() + Send + 'static) -> Self {
+    pub fn on_cancel(self, hook: impl FnOnce() + Send + 'static) -> Self {
+        self.try_cancel(move || {
+            hook();
+            true
+        })
+    }
+
+    /// As [`WorkBuilder::on_cancel`], with a hook that says whether the request came in time:
+    /// [`Work::cancel`] returns its answer.
+    #[must_use]
+    pub fn try_cancel(mut self, hook: impl FnOnce() -> bool + Send + 'static) -> Self {
         self.on_cancel = Some(Box::new(hook));
         self
     }

@@ -21,7 +21,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Error, ErrorKind, Result};
 
 pub(super) type Continuation<T> = Box<dyn FnOnce(&Result<T>) + Send>;
-pub(super) type CancelHook = Box<dyn FnOnce() + Send>;
+pub(super) type CancelHook = Box<dyn FnOnce() -> bool + Send>;
 
 /// Where the result is.
 enum Slot<T> {
@@ -196,9 +196,12 @@ impl<T: Send + 'static> Shared<T> {
 
     /// Blocks until the result can be moved out.
     pub(super) fn take(&self) -> Result<T> {
-        if !self.done.load(Ordering::Acquire) {
-            // An error is repeated below, together with the result.
-            let _ = self.wait_deadline(None);
+        if !self.done.load(Ordering::Acquire)
+            && let Err(error) = self.wait_deadline(None)
+            && !self.is_done()
+        {
+            // Not the operation's failure, which is repeated below, but that of the wait.
+            return Err(error);
         }
         let mut state = self.lock();
         loop {
@@ -233,6 +236,9 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
                 let drove = driver.drive(&|| self.done.load(Ordering::Acquire), deadline);
                 state = self.lock();
                 state.driving -= 1;
+                if !drove && !self.done.load(Ordering::Acquire) {
+                    driver.may_wait()?;
+                }
                 if drove {
                     let done = self.done.load(Ordering::Acquire);
                     if !done && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -273,13 +279,13 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
         let Some(on_cancel) = self.lock().on_cancel.take() else {
             return false;
         };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(on_cancel)) {
+        catch_unwind(AssertUnwindSafe(on_cancel)).unwrap_or_else(|panic| {
             tracing::error!(
                 panic = panic_text(panic.as_ref()),
                 "the cancel hook of an operation panicked; the operation goes on"
             );
-        }
-        true
+            true
+        })
     }
 
     fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {

@@ -285,6 +285,37 @@ fn cancel_passes_one_request_on_and_only_while_pending() {
 }
 
 #[test]
+fn a_cancel_hook_that_came_too_late_says_so() {
+    let (work, completer) = WorkBuilder::new().try_cancel(|| false).channel();
+    assert!(!work.cancel());
+    completer.complete(Ok(1));
+    assert_eq!(work.take().unwrap(), 1);
+}
+
+#[test]
+fn a_thread_that_must_not_wait_gets_an_error_and_the_operation_goes_on() {
+    struct Busy;
+
+    impl Drive for Busy {
+        fn drive(&self, _: &dyn Fn() -> bool, _: Option<Instant>) -> bool {
+            false
+        }
+
+        fn may_wait(&self) -> Result<()> {
+            Err(Error::new(ErrorKind::InvalidArgument, "not here"))
+        }
+    }
+
+    let (work, completer) = WorkBuilder::new().driver(Arc::new(Busy)).channel();
+    for error in [work.wait().unwrap_err(), work.take().unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+    completer.complete(Ok(1));
+    work.wait().unwrap();
+    assert_eq!(work.take().unwrap(), 1);
+}
+
+#[test]
 fn a_panicking_cancel_hook_is_contained() {
     let (work, completer) = WorkBuilder::new().on_cancel(|| panic!("hook")).channel();
     assert!(work.cancel());

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use comm_core::{Error, ErrorKind, Rank, Result};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::Core;
 use crate::blocked::{BlockedReport, MismatchQuery};
-use crate::control::{ControlHandler, Failure, Message};
+use crate::control::{ControlHandler, Failure, Message, WireFailure};
 use crate::edge::connect::ConnectMessage;
+use crate::lane::{Lane, LaneKey};
 
 /// Connecting an edge ([`ConnectMessage`]).
 const CONNECT: u16 = 1;
@@ -21,8 +22,19 @@ const BLOCKED: u16 = 2;
 /// A step of an unknown operation arrived ([`MismatchQuery`]).
 const MISMATCH: u16 = 3;
 
+/// A lane for frames has failed ([`FramePoison`]).
+const FRAME_POISON: u16 = 4;
+
 /// How long leaving waits for the goodbyes to be written.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A lane for frames has failed at one end; the other end hears of it.
+#[derive(Debug, Serialize, Deserialize)]
+struct FramePoison {
+    /// The lane as its end at the sender of this message calls it.
+    lane: LaneKey,
+    failure: WireFailure,
+}
 
 /// Hands what comes over the control plane to the core, once there is one.
 #[derive(Debug, Default)]
@@ -109,6 +121,9 @@ impl Core {
             }),
             BLOCKED => decode(&message.payload).map(|report| self.on_blocked_report(from, report)),
             MISMATCH => decode(&message.payload).map(|query| self.on_mismatch_query(from, &query)),
+            FRAME_POISON => {
+                decode(&message.payload).map(|poison| self.on_frame_poison(from, poison))
+            }
             other => Err(
                 Error::new(ErrorKind::Protocol, "unknown kind of control message")
                     .with("kind", other),
@@ -122,6 +137,32 @@ impl Core {
     fn on_failure(&self, failure: Error) {
         if self.abort.fail(failure) {
             self.wake_lanes();
+        }
+    }
+
+    fn on_frame_poison(&self, from: Rank, poison: FramePoison) {
+        let key = poison.lane.other_end(from);
+        if let (Some(lane), Some(_)) = (self.lane(key), key.frame_peer()) {
+            lane.poison.set(Failure::from(poison.failure).to_error());
+            lane.wake(self.process.doorbells());
+        }
+    }
+
+    /// Ends a lane for frames at both ends; whatever is under way there ends by its drivers.
+    pub(crate) fn poison_lane(&self, lane: &Lane, error: Error) {
+        let (Some(peer), true) = (lane.key.frame_peer(), lane.poison.set(error.clone())) else {
+            return;
+        };
+        tracing::warn!(rank = self.rank, lane = %lane.key, %error, "one direction to a peer failed");
+        lane.wake(self.process.doorbells());
+        let poison = FramePoison {
+            lane: lane.key,
+            failure: self.failure_of(&error).to_wire(),
+        };
+        let told = encode(&poison)
+            .and_then(|payload| self.control.send(peer, Message::new(FRAME_POISON, payload)));
+        if let Err(error) = told {
+            tracing::debug!(rank = self.rank, peer, %error, "the peer is not told of it");
         }
     }
 
@@ -168,6 +209,11 @@ impl Core {
     }
 
     pub(super) fn tell_failure(&self, error: &Error) {
+        self.control.fail(self.failure_of(error));
+    }
+
+    /// The failure that other ranks are told.
+    fn failure_of(&self, error: &Error) -> Failure {
         // Context is part of what the other ranks have to know.
         let context: Vec<_> = error
             .context()
@@ -178,12 +224,12 @@ impl Core {
         } else {
             format!("{} ({})", error.message(), context.join(", "))
         };
-        self.control.fail(Failure {
+        Failure {
             origin: self.rank,
             failed: None,
             kind: error.kind(),
             message,
-        });
+        }
     }
 
     pub(super) fn leave_plane(&self) {

@@ -20,6 +20,7 @@ mod blocks;
 mod collectives;
 mod control;
 mod explain;
+pub mod frames;
 mod init;
 mod memory;
 mod messages;
@@ -41,7 +42,7 @@ use crate::control::{ControlPlane, Launcher, Process};
 use crate::drive::{LaneDriver, Queue};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
-use crate::lane::{Lane, LaneKey, Queued};
+use crate::lane::{Lane, LaneKey, Queued, Submitted};
 use crate::plan::Planner;
 use crate::settings::Setting;
 use crate::wait::WaitPolicy;
@@ -75,6 +76,10 @@ pub(crate) struct Core {
     collective: Lane,
     send: Box<[OnceLock<Lane>]>,
     recv: Box<[OnceLock<Lane>]>,
+    frame_send: Box<[OnceLock<Lane>]>,
+    frame_recv: Box<[OnceLock<Lane>]>,
+    /// Bytes of frames to one peer that may be on their way without acknowledgement.
+    pub(crate) frame_window_bytes: u64,
     users: Users,
     /// Circles that were warned of already.
     warned: Mutex<HashSet<String>>,
@@ -137,20 +142,21 @@ impl Core {
     /// The lane of this key; lanes of messages come to life when they are first asked for.
     #[inline]
     pub(crate) fn lane(&self, key: LaneKey) -> Option<&Lane> {
-        match key {
-            LaneKey::Collective => Some(&self.collective),
-            LaneKey::Send(peer) => {
-                Some(self.send.get(peer as usize)?.get_or_init(|| Lane::new(key)))
-            }
-            LaneKey::Recv(peer) => {
-                Some(self.recv.get(peer as usize)?.get_or_init(|| Lane::new(key)))
-            }
-        }
+        let (lanes, peer) = match key {
+            LaneKey::Collective => return Some(&self.collective),
+            LaneKey::Send(peer) => (&self.send, peer),
+            LaneKey::Recv(peer) => (&self.recv, peer),
+            LaneKey::FrameSend(peer) => (&self.frame_send, peer),
+            LaneKey::FrameRecv(peer) => (&self.frame_recv, peer),
+        };
+        Some(lanes.get(peer as usize)?.get_or_init(|| Lane::new(key)))
     }
 
     /// All lanes that have come to life.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        let messages = self.send.iter().chain(&self.recv).filter_map(OnceLock::get);
+        let messages = self.send.iter().chain(&self.recv);
+        let frames = self.frame_send.iter().chain(&self.frame_recv);
+        let messages = messages.chain(frames).filter_map(OnceLock::get);
         std::iter::once(&self.collective).chain(messages)
     }
 
@@ -187,6 +193,7 @@ impl Core {
 
     #[cold]
     fn run_queued(&self, lane: &Lane, active: Active) -> Result<()> {
+        lane.may_wait()?;
         // The borrowed buffers stay valid: `wait` returns when the operation is complete.
         let (work, completer) = comm_core::Work::channel();
         self.submit(lane, active, move |result| completer.complete(result))?;
@@ -216,10 +223,10 @@ impl Core {
     ) -> Result<()> {
         self.users.note();
         self.check_usable()?;
-        lane.submit(Queued {
+        lane.submit(Submitted::Operation(Queued {
             active,
             complete: Box::new(complete),
-        });
+        }));
         self.kick_worker(lane.key);
         Ok(())
     }
@@ -294,7 +301,11 @@ impl Core {
 
 #[cold]
 fn no_such_rank(key: LaneKey, world_size: u32) -> Error {
-    let (LaneKey::Send(peer) | LaneKey::Recv(peer)) = key else {
+    let (LaneKey::Send(peer)
+    | LaneKey::Recv(peer)
+    | LaneKey::FrameSend(peer)
+    | LaneKey::FrameRecv(peer)) = key
+    else {
         return Error::new(ErrorKind::Internal, "the collective lane is missing");
     };
     Error::new(

@@ -36,6 +36,7 @@ mod settings;
 
 pub use environment::{LaunchEnvironment, Launcher};
 pub use failure::Failure;
+pub(crate) use failure::WireFailure;
 pub use fd_socket::MAX_FDS;
 pub use interfaces::InterfaceFilter;
 pub use join::{DEFAULT_JOIN_TIMEOUT, JoinOptions};

@@ -181,9 +181,9 @@ impl Process {
         tracing::debug!(process = %core.id, addresses = ?core.addresses(options.scope), "control plane started");
         let doorbells = match &options.doorbells {
             Some(doorbells) => Arc::clone(doorbells),
-            #[cfg(target_os = "linux")]
+            #[cfg(all(target_os = "linux", not(comm_loom)))]
             None => Doorbells::shared()?,
-            #[cfg(not(target_os = "linux"))]
+            #[cfg(not(all(target_os = "linux", not(comm_loom))))]
             None => Doorbells::local(),
         };
         Ok(Self {

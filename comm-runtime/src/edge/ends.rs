@@ -210,6 +210,16 @@ impl SendEnd {
     }
 }
 
+/// The payload of a step of a length that its receiver did not know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) data: *const u8,
+    /// Readable bytes, at most the capacity of a step.
+    pub(crate) bytes: usize,
+    /// Whether the payload may be shorter: the length of a small step is not transmitted.
+    pub(crate) is_padded: bool,
+}
+
 /// The receiving end of a connected edge.
 #[derive(Debug)]
 pub(crate) struct RecvEnd {
@@ -302,6 +312,59 @@ impl RecvEnd {
             return Err(self.mismatch(identity, step.header.signature));
         }
         Ok(Some(step.data.as_ptr().cast_const()))
+    }
+
+    /// The next step if it has arrived, whatever its length; valid until [`RecvEnd::consume`].
+    ///
+    /// For an operation that learns from the steps themselves how long they are. Calling it again
+    /// yields the same step.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`] if another operation sent it.
+    #[inline]
+    pub(crate) fn try_take_any(&mut self, identity: &Identity) -> Result<Option<Piece>> {
+        let step = match &mut self.kind {
+            RecvKind::Memory(fifo) => {
+                match fifo.try_step().map_err(|error| at(error, self.peer))? {
+                    None => return Ok(None),
+                    Some(Arrived::Small { signature_hash }) => {
+                        if signature_hash != identity.hash {
+                            self.mismatched = Some(signature_hash);
+                            let own = &identity.signature;
+                            return Err(mismatch_with_unknown(self.own_rank, own, self.peer));
+                        }
+                        fifo.read_small(&mut self.small[..])?;
+                        return Ok(Some(Piece {
+                            data: self.small.as_ptr(),
+                            bytes: SMALL_BYTES,
+                            is_padded: true,
+                        }));
+                    }
+                    Some(Arrived::Slot(step)) => step,
+                    Some(Arrived::Offer(header)) => {
+                        return Err(self.mismatch(identity, header.signature));
+                    }
+                }
+            }
+            RecvKind::Message(message) => {
+                let mut step = message.try_step()?;
+                if step.is_none() {
+                    message.progress()?;
+                    step = message.try_step()?;
+                }
+                let Some(step) = step else { return Ok(None) };
+                step
+            }
+        };
+        if step.header.signature_hash != identity.hash {
+            return Err(self.mismatch(identity, step.header.signature));
+        }
+        Ok(Some(Piece {
+            data: step.data.as_ptr().cast_const(),
+            bytes: step.header.bytes,
+            is_padded: false,
+        }))
     }
 
     /// Whether the next step has arrived; it must be an offer of `bytes`.

@@ -15,6 +15,7 @@
 
 mod direct_reduce;
 mod direct_vote;
+pub(crate) mod frame;
 mod one_shot;
 pub(crate) mod program;
 mod run;

@@ -61,6 +61,9 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long one operation may take; `None` for any time.
     pub operation_timeout: Option<Duration>,
+    /// Bytes of frames to one peer that may be on their way without acknowledgement; one frame may
+    /// always be.
+    pub frame_window_bytes: usize,
     /// Transports that may be used, in this order; empty means all that are registered.
     pub transports: Vec<String>,
     table: Vec<Setting>,
@@ -72,6 +75,7 @@ impl Default for Settings {
             plan: PlanConfig::default(),
             connect_timeout: Duration::from_secs(30),
             operation_timeout: Some(Duration::from_secs(1800)),
+            frame_window_bytes: 32 << 20,
             transports: Vec::new(),
             table: Vec::new(),
         }
@@ -162,6 +166,12 @@ impl Settings {
                 }
             },
             |time| time.map_or("none".to_owned(), |time| time.as_secs_f64().to_string()),
+        )?;
+        reader.read(
+            "COMM_FRAME_WINDOW_BYTES",
+            &mut settings.frame_window_bytes,
+            bytes,
+            ToString::to_string,
         )?;
         settings.table = reader.table;
         Ok(settings)

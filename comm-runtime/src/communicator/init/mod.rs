@@ -192,6 +192,15 @@ impl CommunicatorBuilder {
         self
     }
 
+    /// Sets how many bytes of frames to one peer may be on their way without acknowledgement.
+    #[must_use]
+    pub fn frame_window_bytes(mut self, window_bytes: usize) -> Self {
+        self.settings.frame_window_bytes = window_bytes;
+        self.settings
+            .note_builder("COMM_FRAME_WINDOW_BYTES", window_bytes.to_string());
+        self
+    }
+
     /// Restricts the transports to these names, tried in this order.
     #[must_use]
     pub fn only_transports(mut self, names: Vec<String>) -> Self {

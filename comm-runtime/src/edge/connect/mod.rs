@@ -68,6 +68,9 @@ pub(crate) struct ConnectRequest {
     handle: Vec<u8>,
 }
 
+/// Slots of the edges for acknowledgements, which all fit into a line or a small message.
+const ACK_STEP_BYTES: usize = 256;
+
 type Reply = (ConnectMessage, Vec<OwnedFd>);
 
 /// Attempts under way, and what became of earlier ones.
@@ -97,7 +100,7 @@ pub struct ConnectedEdge {
     pub sends: bool,
     /// The channel.
     pub channel: u32,
-    /// Collective or point-to-point.
+    /// The set of connections to which it belongs.
     pub index: ConnectionIndex,
     /// The transport that carries it.
     pub transport: String,
@@ -202,7 +205,7 @@ impl Core {
     }
 
     /// Connects a sending edge in the background; the lane gets it by mail.
-    fn spawn_connect(&self, key: LaneKey, peer: Rank, channel: u32) {
+    pub(crate) fn spawn_connect(&self, key: LaneKey, peer: Rank, channel: u32) {
         let Some(core) = self.this() else { return };
         if peer == self.rank {
             core.connect_to_self(key, channel);
@@ -223,25 +226,36 @@ impl Core {
                     .with("rank", rank)
             })
         };
-        Ok(Edge::new(
-            peer(sender)?,
-            peer(receiver)?,
-            index,
-            self.planner.config().step_bytes,
-        ))
+        let step_bytes = self.step_bytes(index);
+        Ok(Edge::new(peer(sender)?, peer(receiver)?, index, step_bytes))
     }
 
-    const fn receiving_lane(&self, from: Rank, index: ConnectionIndex) -> LaneKey {
+    /// Capacity of a slot of an edge.
+    const fn step_bytes(&self, index: ConnectionIndex) -> usize {
         match index {
-            ConnectionIndex::Collective => LaneKey::Collective,
-            _ => LaneKey::Recv(from),
+            ConnectionIndex::FrameAck => ACK_STEP_BYTES,
+            _ => self.planner.config().step_bytes,
         }
     }
 }
 
+/// The lane that reads from the edges of this index.
+const fn receiving_lane(from: Rank, index: ConnectionIndex) -> LaneKey {
+    match index {
+        ConnectionIndex::Collective => LaneKey::Collective,
+        ConnectionIndex::Frame => LaneKey::FrameRecv(from),
+        // The sender of frames hears what became of them.
+        ConnectionIndex::FrameAck => LaneKey::FrameSend(from),
+        _ => LaneKey::Recv(from),
+    }
+}
+
+/// The index of the edges to which this lane writes.
 const fn connection_index(key: LaneKey) -> ConnectionIndex {
     match key {
         LaneKey::Collective => ConnectionIndex::Collective,
+        LaneKey::FrameSend(_) => ConnectionIndex::Frame,
+        LaneKey::FrameRecv(_) => ConnectionIndex::FrameAck,
         LaneKey::Send(_) | LaneKey::Recv(_) => ConnectionIndex::PointToPoint,
     }
 }

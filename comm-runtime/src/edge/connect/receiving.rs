@@ -7,7 +7,7 @@ use bytes::Bytes;
 use comm_core::{ConnectHandle, Error, ErrorKind, Rank, Result};
 use tokio::sync::mpsc;
 
-use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply};
+use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, receiving_lane};
 use crate::communicator::Core;
 use crate::edge::candidates::candidate;
 use crate::edge::ends::RecvEnd;
@@ -68,7 +68,7 @@ impl Core {
             served = serve => served,
             _ = news.recv() => return,
         };
-        let (key, channel) = (self.receiving_lane(from, request.index), request.channel);
+        let (key, channel) = (receiving_lane(from, request.index), request.channel);
         let result = match served {
             Ok(end) => {
                 self.connector.note(ConnectedEdge {

@@ -11,7 +11,9 @@ use comm_core::{
 };
 use tokio::sync::mpsc;
 
-use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, connection_index};
+use super::{
+    ConnectMessage, ConnectRequest, ConnectedEdge, Reply, connection_index, receiving_lane,
+};
 use crate::communicator::Core;
 use crate::edge::candidates::candidate;
 use crate::edge::ends::{RecvEnd, SendEnd};
@@ -25,11 +27,8 @@ impl Core {
     /// An edge to oneself is a FIFO on the heap; it concerns no transport.
     pub(super) fn connect_to_self(&self, key: LaneKey, channel: u32) {
         let index = connection_index(key);
-        let made = self.self_edge();
-        let receiving = match key {
-            LaneKey::Collective => LaneKey::Collective,
-            _ => LaneKey::Recv(self.rank),
-        };
+        let made = self.self_edge(self.step_bytes(index));
+        let receiving = receiving_lane(self.rank, index);
         let end = made.map(|(send, recv)| {
             if let Some(lane) = self.lane(receiving) {
                 lane.deliver(Mail::Recv { channel, end: recv }, self.process.doorbells());
@@ -55,8 +54,8 @@ impl Core {
         }
     }
 
-    fn self_edge(&self) -> Result<(SendEnd, RecvEnd)> {
-        let layout = FifoLayout::new(self.planner.config().step_bytes)?;
+    fn self_edge(&self, step_bytes: usize) -> Result<(SendEnd, RecvEnd)> {
+        let layout = FifoLayout::new(step_bytes)?;
         let bells = RingTarget::Local(Arc::clone(self.process.doorbells()));
         let (sender, receiver) = FifoMemory::heap(layout).into_ends(bells.clone(), bells);
         Ok((

@@ -2,37 +2,44 @@
 //!
 //! # Contract
 //!
-//! * A communicator has one lane for collectives, and one per peer and direction for messages.
+//! * A communicator has one lane for collectives, and one per peer and direction for messages and
+//!   for frames.
 //!   Operations of one lane run in the order in which they were submitted; lanes are independent.
 //! * At most one thread *drives* a lane at a time: whoever got the driver's role. The role is not
 //!   a lock: others can submit meanwhile. A sleeping worker gives it up, so a waiter can take over.
 //! * A blocking call that finds its lane idle takes the role with one compare-and-swap and runs its
 //!   operation at once. Otherwise, and for asynchronous calls, the operation is queued.
 //! * Whoever leaves the role while operations are queued hands the lane to a worker.
+//! * User's code that a driver calls (continuations, destinations of frames) gets an error when it
+//!   waits for the same lane, which would be for ever.
 //!
 //! # Synchronisation
 //!
-//! `role` bit [`DRIVEN`] is set with Acquire and cleared with Release, which orders one driver's
-//! use of the lane's state before the next one's. Bit [`QUEUED`] changes only under the queue's
-//! lock. Mail for a sleeping driver uses the same two swaps as the step FIFO: the driver swaps its
-//! doorbell in and looks again, the bringer puts the mail down and swaps the doorbell out.
+//! See [`roster`], which has the role, the queue and the sleeping driver's doorbell.
 
-use std::cell::UnsafeCell;
-use std::collections::{HashSet, VecDeque};
+pub(crate) mod frames;
+pub(crate) mod poison;
+mod roster;
+
+use std::cell::{RefCell, UnsafeCell};
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use comm_core::doorbell::{Doorbell, Doorbells};
-use comm_core::{Rank, Result, Signature};
+use comm_core::{Error, ErrorKind, Rank, Result, Signature};
 use serde::{Deserialize, Serialize};
 
 use crate::call::Active;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::history::History;
 use crate::operation::Ends;
+use frames::{Limit, RecvLane, RecvRequest, SendLane, SendRequest, Stall};
+use poison::Poison;
+use roster::Roster;
 
 /// Which lane of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,6 +50,31 @@ pub(crate) enum LaneKey {
     Send(Rank),
     /// Messages from this rank.
     Recv(Rank),
+    /// Frames to this rank, and what it tells of them.
+    FrameSend(Rank),
+    /// Frames from this rank, and what it is told of them.
+    FrameRecv(Rank),
+}
+
+impl LaneKey {
+    /// The peer of a lane for frames.
+    pub(crate) const fn frame_peer(self) -> Option<Rank> {
+        match self {
+            Self::FrameSend(peer) | Self::FrameRecv(peer) => Some(peer),
+            Self::Collective | Self::Send(_) | Self::Recv(_) => None,
+        }
+    }
+
+    /// The other end of this lane of `rank`, as the rank there calls it.
+    pub(crate) const fn other_end(self, rank: Rank) -> Self {
+        match self {
+            Self::Collective => Self::Collective,
+            Self::Send(_) => Self::Recv(rank),
+            Self::Recv(_) => Self::Send(rank),
+            Self::FrameSend(_) => Self::FrameRecv(rank),
+            Self::FrameRecv(_) => Self::FrameSend(rank),
+        }
+    }
 }
 
 impl fmt::Display for LaneKey {
@@ -51,14 +83,11 @@ impl fmt::Display for LaneKey {
             Self::Collective => f.write_str("collective"),
             Self::Send(peer) => write!(f, "send to {peer}"),
             Self::Recv(peer) => write!(f, "recv from {peer}"),
+            Self::FrameSend(peer) => write!(f, "send_frame to rank {peer}"),
+            Self::FrameRecv(peer) => write!(f, "recv_frame from rank {peer}"),
         }
     }
 }
-
-/// Somebody drives the lane.
-const DRIVEN: u32 = 1;
-/// Operations are queued, or one that was queued is under way.
-const QUEUED: u32 = 2;
 
 /// A submitted operation with what is to happen at its end.
 pub(crate) struct Queued {
@@ -86,6 +115,18 @@ impl fmt::Debug for Queued {
     }
 }
 
+/// What the queue of a lane holds: operations, or on lanes for frames their requests.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box for operations would be one more allocation for each; queues are short"
+)]
+pub(crate) enum Submitted {
+    Operation(Queued),
+    Send(SendRequest),
+    Recv(RecvRequest),
+}
+
 /// What only the driver touches.
 #[derive(Debug, Default)]
 pub(crate) struct LaneState {
@@ -97,6 +138,12 @@ pub(crate) struct LaneState {
     pub(crate) requested: HashSet<(Rank, u32)>,
     /// The queued operation that is under way.
     pub(crate) current: Option<Queued>,
+    /// Frames that are sent.
+    pub(crate) send: SendLane,
+    /// Frames that are received.
+    pub(crate) recv: RecvLane,
+    /// Since when no frame has moved.
+    pub(crate) stall: Stall,
 }
 
 /// A newly connected end, or the reason why there is none.
@@ -119,6 +166,24 @@ pub(crate) struct BlockedState {
     pub(crate) signature: Signature,
     pub(crate) waits_for: Vec<Rank>,
     pub(crate) since: Instant,
+    /// Whether a thread of the user waits in it.
+    pub(crate) holds_user: bool,
+}
+
+thread_local! {
+    /// The lanes that this thread drives, the innermost last: user's code that is called meanwhile
+    /// may drive others.
+    static DRIVEN: RefCell<Vec<*const Lane>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A thread is inside of a lane's driver; until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Inside;
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DRIVEN.with_borrow_mut(|driven| driven.pop());
+    }
 }
 
 /// One ordered sequence of operations.
@@ -126,17 +191,16 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(crate) history: History,
     pub(crate) blocked: Mutex<Option<BlockedState>>,
-    role: AtomicU32,
+    /// The failure of a lane for frames; others fail with their communicator.
+    pub(crate) poison: Poison,
+    roster: Roster<Submitted>,
     state: UnsafeCell<LaneState>,
-    queue: Mutex<VecDeque<Queued>>,
     mailbox: Mutex<Vec<Mail>>,
     has_mail: AtomicBool,
-    /// Doorbell number of the sleeping driver, or 0.
-    sleeper: AtomicU32,
 }
 
 // SAFETY: `state` is only accessed through `Driving`, of which at most one exists per lane (the
-// `DRIVEN` bit); everything else is `Sync` by itself. The state's contents are `Send`.
+// driver's role); everything else is `Sync` by itself. The state's contents are `Send`.
 unsafe impl Sync for Lane {}
 
 impl Lane {
@@ -145,44 +209,69 @@ impl Lane {
             key,
             history: History::new(),
             blocked: Mutex::new(None),
-            role: AtomicU32::new(0),
+            poison: Poison::default(),
+            roster: Roster::new(),
             state: UnsafeCell::new(LaneState::default()),
-            queue: Mutex::new(VecDeque::new()),
             mailbox: Mutex::new(Vec::new()),
             has_mail: AtomicBool::new(false),
-            sleeper: AtomicU32::new(0),
         }
     }
 
     /// Takes the driver's role if nobody drives and nothing is queued.
     #[inline]
     pub(crate) fn try_acquire_idle(&self) -> Option<Driving<'_>> {
-        // Acquire: pairs with the Release in `release`.
-        self.role
-            .compare_exchange(0, DRIVEN, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
-        Some(Driving { lane: self })
+        // Lazily: a guard that is made and dropped would take the role from its holder.
+        self.roster
+            .try_acquire_idle()
+            .then(|| Driving { lane: self })
     }
 
     /// Takes the driver's role if nobody drives.
     pub(crate) fn try_acquire(&self) -> Option<Driving<'_>> {
-        // Acquire: pairs with the Release in `release`.
-        let before = self.role.fetch_or(DRIVEN, Ordering::Acquire);
-        // Lazily: a guard that is made and dropped would take the role from its holder.
-        (before & DRIVEN == 0).then(|| Driving { lane: self })
+        // Lazily, as above.
+        self.roster.try_acquire().then(|| Driving { lane: self })
     }
 
     /// Whether operations wait for a driver.
     #[inline]
     pub(crate) fn has_queued(&self) -> bool {
-        self.role.load(Ordering::Relaxed) & QUEUED != 0
+        self.roster.has_queued()
+    }
+
+    /// Whether something waits in the queue that nobody has begun.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.roster.has_waiting()
     }
 
     /// Queues an operation behind all others.
-    pub(crate) fn submit(&self, queued: Queued) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(queued);
-        self.role.fetch_or(QUEUED, Ordering::Relaxed);
+    pub(crate) fn submit(&self, submitted: Submitted) {
+        self.roster.submit(submitted);
+    }
+
+    /// Notes that the calling thread drives the lane and may call user's code meanwhile.
+    pub(crate) fn enter(&self) -> Inside {
+        DRIVEN.with_borrow_mut(|driven| driven.push(self));
+        Inside
+    }
+
+    /// Whether the calling thread may wait for an operation of the lane.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] in user's code that the lane's driver has called: nobody else
+    /// can drive the lane before it returns.
+    pub(crate) fn may_wait(&self) -> Result<()> {
+        let is_inside =
+            DRIVEN.with_borrow(|driven| driven.iter().any(|lane| std::ptr::eq(*lane, self)));
+        if !is_inside {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "a continuation waits for an operation that comes after the one that calls it, and \
+             cannot run before it returns; chain the asynchronous form instead of waiting",
+        )
+        .with("lane", self.key))
     }
 
     /// Brings newly connected ends and wakes a sleeping driver.
@@ -197,23 +286,20 @@ impl Lane {
 
     /// Wakes the driver if it sleeps.
     pub(crate) fn wake(&self, doorbells: &Doorbells) {
-        // AcqRel: pairs with the swap in `arm`.
-        let sleeper = self.sleeper.swap(0, Ordering::AcqRel);
-        if sleeper != 0 {
+        if let Some(sleeper) = self.roster.wake() {
             doorbells.ring(sleeper);
         }
     }
 
     /// Asks for `doorbell` to be rung when mail comes; whether it has come already.
     pub(crate) fn arm(&self, doorbell: &Doorbell) -> bool {
-        // AcqRel: pairs with the swap in `wake`.
-        self.sleeper.swap(doorbell.number(), Ordering::AcqRel);
+        self.roster.arm(doorbell.number());
         self.has_mail.load(Ordering::Acquire)
     }
 
     /// Takes back what [`Lane::arm`] asked for.
     pub(crate) fn disarm(&self) {
-        self.sleeper.store(0, Ordering::Relaxed);
+        self.roster.disarm();
     }
 
     /// The mail that has come.
@@ -243,7 +329,7 @@ impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("key", &self.key)
-            .field("role", &self.role)
+            .field("roster", &self.roster)
             .finish_non_exhaustive()
     }
 }
@@ -257,21 +343,53 @@ impl Driving<'_> {
     /// The queued operation to be driven now.
     pub(crate) fn current(&mut self) -> Option<&mut Queued> {
         if self.current.is_none() {
-            let mut queue = self
-                .lane
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let next = queue.pop_front();
-            if next.is_none() {
-                self.lane.role.fetch_and(!QUEUED, Ordering::Relaxed);
+            // A lane holds operations or frames, never both.
+            self.current = match self.next() {
+                Some(Submitted::Operation(queued)) => Some(queued),
+                _ => None,
+            };
+            if self.current.is_none() {
+                self.settle(false);
             }
-            drop(queue);
-            self.current = next;
         }
         // Through the field, so that the borrow is of the state alone.
         let state: &mut LaneState = self;
         state.current.as_mut()
+    }
+
+    /// Takes what was queued first.
+    pub(crate) fn next(&self) -> Option<Submitted> {
+        self.lane.roster.next()
+    }
+
+    /// The deadline of the first queued request for a frame that was not cancelled; the first call
+    /// starts its time.
+    pub(crate) fn queued_limit(&self, now: Instant) -> Option<Limit> {
+        self.lane.roster.find(|submitted| {
+            let limit = match submitted {
+                Submitted::Send(request) if !request.ticket.is_cancelled() => &mut request.limit,
+                Submitted::Recv(request) if !request.ticket.is_cancelled() => &mut request.limit,
+                _ => return None,
+            };
+            limit.deadline(now);
+            Some(*limit)
+        })
+    }
+
+    /// Says whether something is under way that needs a driver beside what is queued; whether the
+    /// lane is idle now.
+    pub(crate) fn settle(&self, is_busy: bool) -> bool {
+        self.lane.roster.settle(is_busy)
+    }
+}
+
+impl Driving<'_> {
+    /// Gives the role up; whether something is queued, which somebody must drive then.
+    #[inline]
+    pub(crate) fn release(self) -> bool {
+        let lane = self.lane;
+        std::mem::forget(self);
+        lane.roster.release()
     }
 }
 
@@ -296,8 +414,8 @@ impl DerefMut for Driving<'_> {
 impl Drop for Driving<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of the next driver.
-        self.lane.role.fetch_and(!DRIVEN, Ordering::Release);
+        // What is queued is somebody else's business: see `release`.
+        self.lane.roster.release();
     }
 }
 

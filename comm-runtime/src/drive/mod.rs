@@ -4,18 +4,23 @@
 //! (whatever is queued before the operation it waits for), and a worker thread (lanes for which
 //! nobody waits). All of them use [`Core::step`].
 
-use std::sync::Arc;
+pub(crate) mod frames;
+mod waiter;
+
+pub(crate) use waiter::LaneDriver;
+
 use std::time::{Duration, Instant};
 
 use comm_core::doorbell::Doorbell;
-use comm_core::{Armed, Drive, Error, ErrorKind, Result};
+use comm_core::{Armed, Error, ErrorKind, Result};
 
 use crate::call::{Active, Call};
 use crate::communicator::Core;
 use crate::edge::ends::Identity;
-use crate::lane::{Driving, Lane, LaneKey, LaneState};
+use crate::lane::{Driving, Lane, LaneState};
 use crate::operation::{BlockedOn, Progress};
 use crate::wait::{Pause, Wait, until, with_doorbell};
+use frames::{Guest, Sleeper};
 
 /// Bytes that one call of `advance` moves at most before the deadline and aborts are looked at.
 const BUDGET_BYTES: usize = 4 << 20;
@@ -77,14 +82,17 @@ impl Core {
 
     /// Gives the driver's role up; somebody else drives what is queued.
     pub(crate) fn leave(&self, lane: &Lane, driving: Driving<'_>) {
-        drop(driving);
-        if lane.has_queued() {
+        if driving.release() {
             self.kick_worker(lane.key);
         }
     }
 
     /// Drives the queue of a lane once.
     pub(crate) fn drive_queue(&self, lane: &Lane, driving: &mut Driving<'_>) -> Queue {
+        if lane.key.frame_peer().is_some() {
+            return self.drive_frames(lane, driving, &mut Guest::Nobody);
+        }
+        let _inside = lane.enter();
         if driving.current().is_none() {
             return Queue::Empty;
         }
@@ -302,43 +310,6 @@ impl Core {
     }
 }
 
-/// Lets a waiting handle drive the lane of its operation.
-#[derive(Debug)]
-pub(crate) struct LaneDriver {
-    pub(crate) core: Arc<Core>,
-    pub(crate) key: LaneKey,
-}
-
-impl Drive for LaneDriver {
-    fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
-        let Some(lane) = self.core.lane(self.key) else {
-            return false;
-        };
-        let Some(mut driving) = lane.try_acquire() else {
-            return false;
-        };
-        let mut wait = Wait::new(self.core.policy);
-        let mut drove = false;
-        while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            match self.core.drive_queue(lane, &mut driving) {
-                Queue::Empty => break,
-                Queue::Moved => {
-                    drove = true;
-                    wait.moved();
-                }
-                Queue::Blocked => {
-                    drove = true;
-                    if wait.pause() == Pause::Sleep {
-                        self.core.sleep_queue(lane, &mut driving, deadline);
-                    }
-                }
-            }
-        }
-        self.core.leave(lane, driving);
-        drove
-    }
-}
-
 impl Core {
     /// Sleeps for the queued operation under way; its failure completes it at the next step.
     pub(crate) fn sleep_queue(
@@ -346,7 +317,11 @@ impl Core {
         lane: &Lane,
         driving: &mut Driving<'_>,
         limit: Option<Instant>,
+        done: &dyn Fn() -> bool,
     ) {
+        if lane.key.frame_peer().is_some() {
+            return self.sleep_frames(lane, driving, &Sleeper { limit, done });
+        }
         let Some(mut queued) = driving.current.take() else {
             return;
         };

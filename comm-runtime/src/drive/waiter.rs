@@ -1,0 +1,86 @@
+//! How a waiting handle drives the lane of its operation.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use comm_core::{Drive, Result};
+
+use super::Queue;
+use crate::communicator::Core;
+use crate::lane::{Driving, Lane, LaneKey};
+use crate::wait::{Pause, Wait};
+
+/// How often a waiter tries to get the driver's role of a lane for frames. It then knows better than
+/// a worker whether a thread of the user is stuck there.
+const ATTEMPTS: u32 = 50;
+
+/// Lets a waiting handle drive the lane of its operation.
+#[derive(Debug)]
+pub(crate) struct LaneDriver {
+    pub(crate) core: Arc<Core>,
+    pub(crate) key: LaneKey,
+}
+
+impl Drive for LaneDriver {
+    fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
+        let Some(lane) = self.core.lane(self.key) else {
+            return false;
+        };
+        let Some(mut driving) = self.acquire(lane, done) else {
+            return false;
+        };
+        let mut wait = Wait::new(self.core.policy);
+        let mut drove = false;
+        while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            match self.core.drive_queue(lane, &mut driving) {
+                Queue::Empty => break,
+                Queue::Moved => {
+                    drove = true;
+                    wait.moved();
+                }
+                Queue::Blocked => {
+                    drove = true;
+                    if wait.pause() == Pause::Sleep {
+                        self.core.sleep_queue(lane, &mut driving, deadline, done);
+                    }
+                }
+            }
+        }
+        self.core.leave(lane, driving);
+        drove
+    }
+
+    fn may_wait(&self) -> Result<()> {
+        self.core.lane(self.key).map_or(Ok(()), Lane::may_wait)
+    }
+
+    fn interrupt(&self) {
+        // Only requests for frames end without their driver: those that are cancelled.
+        if self.key.frame_peer().is_some()
+            && let Some(lane) = self.core.lane(self.key)
+        {
+            lane.wake(self.core.process.doorbells());
+        }
+    }
+}
+
+impl LaneDriver {
+    /// Takes the driver's role, if need be from a worker, which has it for short times only.
+    fn acquire<'a>(&self, lane: &'a Lane, done: &dyn Fn() -> bool) -> Option<Driving<'a>> {
+        let attempts = if self.key.frame_peer().is_some() {
+            ATTEMPTS
+        } else {
+            1
+        };
+        for _ in 0..attempts {
+            if let Some(driving) = lane.try_acquire() {
+                return Some(driving);
+            }
+            if done() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+}
