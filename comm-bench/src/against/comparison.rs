@@ -124,12 +124,15 @@ pub struct Line {
     pub peers: Vec<Peer>,
 }
 
+/// Rounds and times, by index of the system.
+type BySystem = BTreeMap<usize, Vec<(u32, f64)>>;
+
 /// Collects samples.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     systems: Vec<String>,
-    /// By place in tables, then system: time and round.
-    times: BTreeMap<(Medium, usize, u32, u64), (Key, BTreeMap<usize, Vec<(u32, f64)>>)>,
+    /// By place in tables.
+    times: BTreeMap<(Medium, usize, u32, u64), (Key, BySystem)>,
 }
 
 impl Comparison {
@@ -150,7 +153,7 @@ impl Comparison {
             let (_, by_system) = self
                 .times
                 .entry(sample.key.order())
-                .or_insert_with(|| (sample.key, BTreeMap::new()));
+                .or_insert_with(|| (sample.key, BySystem::new()));
             let times = by_system.entry(system).or_default();
             times.push((round, sample.us));
         }
@@ -171,7 +174,7 @@ impl Comparison {
             .collect()
     }
 
-    fn line(&self, key: Key, by_system: &BTreeMap<usize, Vec<(u32, f64)>>) -> Line {
+    fn line(&self, key: Key, by_system: &BySystem) -> Line {
         let of_us = self.systems.iter().position(|system| system == OURS);
         let ours = of_us.and_then(|index| by_system.get(&index));
         let peers = by_system

@@ -188,7 +188,11 @@ mod tests {
         comparison.add("a<b", 0, &[sample(Operation::Pingpong, 8, 1.0)]);
         let svg = plot(&comparison);
         assert_eq!(svg.matches("<g ").count(), 2);
-        for text in ["all_reduce, 2 ranks, shm", "pingpong, 2 ranks, shm", "a&lt;b"] {
+        for text in [
+            "all_reduce, 2 ranks, shm",
+            "pingpong, 2 ranks, shm",
+            "a&lt;b",
+        ] {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         // Two points of ours, one of each peer.
