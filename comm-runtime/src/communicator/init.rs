@@ -13,6 +13,7 @@ use comm_core::{Error, ErrorKind, PeerInfo, Rank, Rendezvous, Result, Transport}
 use super::control::Handler;
 use super::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
 use crate::abort::AbortState;
+use crate::control::host::online_cpu_count;
 use crate::control::rendezvous::RendezvousAddress;
 use crate::control::{ControlPlane, ControlSettings, JobSecret, JoinOptions, Launcher, Process};
 use crate::edge::candidates::all_share_memory;
@@ -282,7 +283,7 @@ impl CommunicatorBuilder {
         let own = peers
             .get(rank as usize)
             .ok_or_else(|| Error::new(ErrorKind::Internal, "the facts of this rank are missing"))?;
-        let policy = WaitPolicy::from_facts(own, &peers);
+        let policy = WaitPolicy::from_facts(own, &peers, online_cpu_count());
         let step_bytes = self.settings.plan.step_bytes;
         let shares_memory = all_share_memory(&transports, &peers, step_bytes);
         let doorbells = Arc::clone(process.doorbells());

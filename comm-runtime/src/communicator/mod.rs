@@ -146,6 +146,11 @@ impl Core {
         }
     }
 
+    #[inline]
+    pub(crate) const fn collective_lane(&self) -> &Lane {
+        &self.collective
+    }
+
     /// All lanes that have come to life.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         let messages = self.send.iter().chain(&self.recv).filter_map(OnceLock::get);

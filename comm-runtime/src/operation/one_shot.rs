@@ -6,6 +6,7 @@
 //! of elements. One round costs one hop of latency, and for an all-reduce `n - 1` times the
 //! traffic, which is right for small messages.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use comm_core::fifo::SMALL_BYTES;
@@ -27,9 +28,12 @@ pub(crate) struct Fold {
 }
 
 /// A one-shot reduction under way.
+///
+/// `P` leads to the plan: a reference as long as the call only looks at its edges, a counted one if the
+/// operation may be handed on.
 #[derive(Debug)]
-pub(crate) struct OneShotReduce {
-    plan: Arc<Plan>,
+pub(crate) struct OneShotReduce<P = Arc<Plan>> {
+    plan: P,
     fold: Fold,
     identity: Identity,
     buffers: Buffers,
@@ -97,10 +101,11 @@ impl Payloads {
 
 // SAFETY: the payload pointers belong to the lane's edges, which are used by whoever advances the
 // operation, one thread at a time.
-unsafe impl Send for OneShotReduce {}
+unsafe impl<P: Send> Send for OneShotReduce<P> {}
 
-impl OneShotReduce {
-    pub(crate) fn new(plan: Arc<Plan>, fold: Fold, identity: Identity, buffers: Buffers) -> Self {
+impl<P: Deref<Target = Plan>> OneShotReduce<P> {
+    #[inline]
+    pub(crate) fn new(plan: P, fold: Fold, identity: Identity, buffers: Buffers) -> Self {
         let payloads = Payloads::new(plan.world_size as usize);
         Self {
             plan,
@@ -112,6 +117,24 @@ impl OneShotReduce {
             payloads,
             arrived: 0,
         }
+    }
+
+    /// The same operation, at the same point, with another way to the same plan.
+    pub(crate) fn keeping<Q>(self, plan: Q) -> OneShotReduce<Q> {
+        OneShotReduce {
+            plan,
+            fold: self.fold,
+            identity: self.identity,
+            buffers: self.buffers,
+            done: self.done,
+            sent: self.sent,
+            payloads: self.payloads,
+            arrived: self.arrived,
+        }
+    }
+
+    pub(crate) const fn identity(&self) -> Identity {
+        self.identity
     }
 
     fn chunk(&self) -> usize {
@@ -196,9 +219,19 @@ impl OneShotReduce {
         let target = unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) };
         if let Some(reducer) = &self.plan.reducer {
             let ranks = self.plan.average_of.max(1);
-            // SAFETY: every payload was checked to hold `count` elements and is not consumed yet;
-            // the output covers the chunk and is the own input or overlaps nothing.
-            unsafe { reducer.reduce_many_scaled(target, self.payloads.all(), count, ranks) };
+            // Every payload was checked to hold `count` elements and is not consumed yet; the output
+            // covers the chunk and is the own input or overlaps nothing.
+            match *self.payloads.all() {
+                // Of two sources, one step in the accumulator type is the whole fold.
+                [first, second] if ranks == 1 => {
+                    // SAFETY: see above.
+                    unsafe { reducer.reduce(target, first, second, count) };
+                }
+                ref all => {
+                    // SAFETY: see above.
+                    unsafe { reducer.reduce_many_scaled(target, all, count, ranks) };
+                }
+            }
         }
         for index in &self.plan.edges(0).recv {
             ends.recv[*index].consume()?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use comm_core::{DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
-use super::cache::PlanCache;
+use super::cache::{Cached, PlanCache};
 use super::choose::{World, choose};
 use super::schedule::Schedule;
 use super::{Plan, PlanConfig, Request};
@@ -52,6 +52,16 @@ impl Planner {
     /// algorithms cannot carry the operation out.
     #[inline]
     pub(crate) fn plan(&self, request: &Request) -> Result<Arc<Plan>> {
+        self.cached(request).map(|plan| Arc::clone(&plan))
+    }
+
+    /// As [`Planner::plan`], without taking a reference.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Planner::plan`].
+    #[inline]
+    pub(crate) fn cached(&self, request: &Request) -> Result<Cached<'_>> {
         self.cache.get(request, || self.make(request))
     }
 
