@@ -33,6 +33,8 @@ pub(crate) struct Switches {
     p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
     shm_disabled: Option<String>,
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    shm_pulls: bool,
     #[cfg(feature = "tcp")]
     tcp: crate::tcp::TcpSettings,
 }
@@ -54,6 +56,8 @@ impl Switches {
             p2p_disabled: switched_off("P2P", lookup)?,
             #[cfg(all(feature = "shm", target_os = "linux"))]
             shm_disabled: switched_off("SHM", lookup)?,
+            #[cfg(all(feature = "shm", target_os = "linux"))]
+            shm_pulls: shm_pulls(lookup, settings)?,
             #[cfg(feature = "tcp")]
             tcp: crate::tcp::TcpSettings::read(lookup, settings)?,
         })
@@ -69,7 +73,7 @@ impl Switches {
         #[cfg(feature = "p2p")]
         let builder = p2p(builder, self.p2p_disabled);
         #[cfg(all(feature = "shm", target_os = "linux"))]
-        let builder = shm(builder, self.shm_disabled);
+        let builder = shm(builder, self.shm_disabled, self.shm_pulls);
         let builder = custom
             .into_iter()
             .fold(builder, |builder, (name, factory)| {
@@ -96,7 +100,7 @@ fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
 }
 
 #[cfg(all(feature = "shm", target_os = "linux"))]
-fn shm(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBuilder {
+fn shm(builder: CommunicatorBuilder, disabled: Option<String>, pulls: bool) -> CommunicatorBuilder {
     use std::sync::Arc;
 
     use comm_transport_shm::ShmTransport;
@@ -104,9 +108,36 @@ fn shm(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
     builder.transport(comm_transport_shm::NAME, move |context| {
         Ok(Arc::new(match disabled {
             Some(variable) => ShmTransport::disabled(format!("{variable}=1 is set")),
-            None => ShmTransport::new(Arc::clone(&context.doorbells)),
+            None => ShmTransport::new(Arc::clone(&context.doorbells)).pulling(pulls),
         }))
     })
+}
+
+/// `COMM_SHM_PULL`: whether shared memory edges read large steps from the sender's process.
+#[cfg(all(feature = "shm", target_os = "linux"))]
+fn shm_pulls(lookup: &dyn Fn(&str) -> Option<String>, settings: &mut Settings) -> Result<bool> {
+    const NAME: &str = "COMM_SHM_PULL";
+    let text = lookup(NAME);
+    let pulls = match text.as_deref().map(str::trim) {
+        None | Some("") => comm_transport_shm::ShmTransport::pulls_by_default(),
+        Some("0") => false,
+        Some("1") => true,
+        Some(other) => {
+            return Err(comm_core::Error::new(
+                comm_core::ErrorKind::InvalidConfiguration,
+                format!("{NAME}={other} is neither 0 nor 1"),
+            ));
+        }
+    };
+    settings.note(comm_runtime::Setting {
+        name: NAME,
+        value: u8::from(pulls).to_string(),
+        source: match text {
+            Some(_) => comm_runtime::Source::Environment(NAME.to_owned()),
+            None => comm_runtime::Source::Default,
+        },
+    });
+    Ok(pulls)
 }
 
 /// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.

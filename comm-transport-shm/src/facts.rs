@@ -12,7 +12,7 @@ use comm_core::{Edge, Error, ErrorKind, PeerInfo, Result, Verdict};
 use crate::NAME;
 
 /// Version of the facts and of the handles; processes of different versions do not connect.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// Version, boot id, network namespace, user.
 const BYTES: usize = 1 + 16 + 8 + 4;

@@ -6,13 +6,16 @@
 //!   receiving operation names its own identity and gets the payload only if they agree.
 //! * The pointer that [`RecvEnd::try_take`] returns is valid until [`RecvEnd::consume`]. It may
 //!   point into memory that another process writes, so it is only read through raw pointers.
-//! * An offer of the sender's own memory ([`RecvEnd::try_offer`]) comes only over edges whose ends
-//!   share an address space, which the transport says by the FIFO that it makes
-//!   ([`FifoSender::offers`]); elsewhere addresses are neither sent nor believed.
+//! * An offer of the sender's own memory comes only over edges whose receiver can reach it, which the
+//!   transport says by the FIFO that it makes ([`FifoSender::offers`]). [`RecvEnd::pull`] copies what
+//!   is offered, over all of these edges; [`RecvEnd::claim`] gives access to it, if both ends share an
+//!   address space.
 
 use comm_core::doorbell::Doorbell;
-use comm_core::fifo::{Arrived, Claim, FifoReceiver, FifoSender, SMALL_BYTES};
+use comm_core::fifo::{Arrived, Claim, FifoReceiver, FifoSender, Offer, Offers, SMALL_BYTES};
 use comm_core::net::Transfer;
+use comm_kernels as kernels;
+
 use comm_core::{
     Armed, ConnInfo, Error, ErrorKind, MessageRecv, MessageSend, PackedSignature, Rank, Result,
     Signature, SlotWrite, StepHeader, StepRead,
@@ -85,6 +88,41 @@ impl SendEnd {
         match &mut self.kind {
             SendKind::Memory(fifo) => Some(fifo),
             SendKind::Message(_) => None,
+        }
+    }
+
+    /// What keeps track of the offers of one operation, or `None` if the peer cannot reach memory of
+    /// this end.
+    pub(crate) fn offers(&self) -> Option<Offers> {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.offers(),
+            SendKind::Message(_) => None,
+        }
+    }
+
+    /// Offers `bytes` bytes as the next step; `false` if there is no credit now.
+    ///
+    /// # Safety
+    ///
+    /// Until the step is consumed or `offers` was dropped, `source` is valid for reading and nobody
+    /// writes there.
+    pub(crate) unsafe fn try_offer(
+        &mut self,
+        offers: &mut Offers,
+        source: *const u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        let offer = Offer {
+            source,
+            target: std::ptr::null_mut(),
+        };
+        match &mut self.kind {
+            // SAFETY: the caller's promise.
+            SendKind::Memory(fifo) => unsafe {
+                fifo.try_offer(offers, offer, identity.header(bytes))
+            },
+            SendKind::Message(_) => Err(no_offers(self.peer)),
         }
     }
 
@@ -209,9 +247,20 @@ pub(crate) struct RecvEnd {
     kind: RecvKind,
     /// Private copy of a small step's payload.
     small: Box<[u8; SMALL_BYTES]>,
+    /// Private copy of what was offered and is to be reduced; empty until it is needed.
+    scratch: Vec<u8>,
     own_rank: Rank,
     /// Hash of the step that arrived of an operation whose signature is not known here.
     pub(crate) mismatched: Option<u32>,
+}
+
+/// A step that belongs to the operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taken {
+    /// Its payload, valid until it is consumed.
+    Payload(*const u8),
+    /// The sender offers its memory: to be [pulled](RecvEnd::pull).
+    Offer,
 }
 
 #[derive(Debug)]
@@ -231,6 +280,7 @@ impl RecvEnd {
             peer,
             kind,
             small: Box::new([0; SMALL_BYTES]),
+            scratch: Vec::new(),
             own_rank,
             mismatched: None,
         })
@@ -256,6 +306,25 @@ impl RecvEnd {
         identity: &Identity,
         bytes: usize,
     ) -> Result<Option<*const u8>> {
+        // No offer is as long as this.
+        match self.try_take_or_offer(identity, bytes, usize::MAX)? {
+            Some(Taken::Payload(payload)) => Ok(Some(payload)),
+            Some(Taken::Offer) | None => Ok(None),
+        }
+    }
+
+    /// Like [`RecvEnd::try_take`], for a step that holds `bytes`, or offers `offered_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvEnd::try_take`].
+    #[inline]
+    pub(crate) fn try_take_or_offer(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+        offered_bytes: usize,
+    ) -> Result<Option<Taken>> {
         let step = match &mut self.kind {
             RecvKind::Memory(fifo) => {
                 match fifo.try_step().map_err(|error| at(error, self.peer))? {
@@ -270,9 +339,15 @@ impl RecvEnd {
                             ));
                         }
                         fifo.read_small(&mut self.small[..bytes])?;
-                        return Ok(Some(self.small.as_ptr()));
+                        return Ok(Some(Taken::Payload(self.small.as_ptr())));
                     }
                     Some(Arrived::Slot(step)) => step,
+                    Some(Arrived::Offer(header))
+                        if header.signature_hash == identity.hash
+                            && header.bytes == offered_bytes =>
+                    {
+                        return Ok(Some(Taken::Offer));
+                    }
                     Some(Arrived::Offer(header)) => {
                         return Err(self.mismatch(identity, header.signature));
                     }
@@ -293,7 +368,58 @@ impl RecvEnd {
         if step.header.signature_hash != identity.hash || step.header.bytes != bytes {
             return Err(self.mismatch(identity, step.header.signature));
         }
-        Ok(Some(step.data.as_ptr().cast_const()))
+        Ok(Some(Taken::Payload(step.data.as_ptr().cast_const())))
+    }
+
+    /// Copies what the step at hand offers; `false` if the sender has revoked it, so that it is as if
+    /// it had never come.
+    ///
+    /// `past_caches` is for a destination that nobody reads soon.
+    ///
+    /// # Errors
+    ///
+    /// If the sender's memory cannot be read.
+    ///
+    /// # Safety
+    ///
+    /// `target` is valid for writing `bytes` bytes, which is the length of the offer, and does not
+    /// overlap what is offered.
+    pub(crate) unsafe fn pull(
+        &self,
+        target: *mut u8,
+        bytes: usize,
+        past_caches: bool,
+    ) -> Result<bool> {
+        let RecvKind::Memory(fifo) = &self.kind else {
+            return Err(no_offers(self.peer));
+        };
+        if !fifo.carries_offers() {
+            // SAFETY: the caller's promise.
+            return unsafe { fifo.pull(0, target, bytes) }.map_err(|error| at(error, self.peer));
+        }
+        let Some(claim) = fifo.claim() else {
+            return Ok(false);
+        };
+        let from_bytes = if past_caches { 0 } else { usize::MAX };
+        // SAFETY: the claim lives and covers as many bytes; else the caller's promise.
+        unsafe { kernels::copy_streaming(target, claim.offer().source, bytes, from_bytes) };
+        Ok(true)
+    }
+
+    /// Pulls what the step at hand offers into memory of this end and returns where it is, valid
+    /// until the next call; `None` if it was revoked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvEnd::pull`].
+    pub(crate) fn pull_to_scratch(&mut self, bytes: usize) -> Result<Option<*const u8>> {
+        if self.scratch.len() < bytes {
+            self.scratch.resize(bytes, 0);
+        }
+        let target = self.scratch.as_mut_ptr();
+        // SAFETY: the vector was just made long enough, and belongs to this end.
+        let stands = unsafe { self.pull(target, bytes, false) }?;
+        Ok(stands.then_some(target.cast_const()))
     }
 
     /// Whether the next step has arrived; it must be an offer of `bytes`.
@@ -330,14 +456,6 @@ impl RecvEnd {
         match &self.kind {
             RecvKind::Memory(fifo) => fifo.claim(),
             RecvKind::Message(_) => None,
-        }
-    }
-
-    /// Whether the sender may offer memory over this edge.
-    pub(crate) const fn takes_offers(&self) -> bool {
-        match &self.kind {
-            RecvKind::Memory(fifo) => fifo.carries_offers(),
-            RecvKind::Message(_) => false,
         }
     }
 

@@ -148,7 +148,7 @@ pub(super) fn output(command: &mut Command, limit: Duration, scratch: &Path) -> 
     if succeeded {
         return Ok(printed);
     }
-    let complaint = read(&err)? + &printed;
+    let complaint = printed + &read(&err)?;
     let lines: Vec<&str> = complaint.lines().filter(|line| !line.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(3)..].join(" / ");
     Err(Error::new(
@@ -231,7 +231,7 @@ mod tests {
             Duration::from_secs(60),
         );
         let text = error.unwrap_err().to_string();
-        assert!(text.contains("no device / one"), "{text}");
+        assert!(text.contains("one / no device"), "{text}");
     }
 
     #[test]
