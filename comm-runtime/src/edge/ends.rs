@@ -100,6 +100,14 @@ impl SendEnd {
         }
     }
 
+    /// Whether the peer uses addresses of this end's memory, since both are of one process.
+    pub(crate) const fn shares_addresses(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.carries_offers(),
+            SendKind::Message(_) => false,
+        }
+    }
+
     /// Offers `bytes` bytes as the next step; `false` if there is no credit now.
     ///
     /// # Safety

@@ -5,15 +5,22 @@
 //! the accumulator type and rounds once, so all ranks get bitwise equal results whatever the number
 //! of elements. One round costs one hop of latency, and for an all-reduce `n - 1` times the
 //! traffic, which is right for small messages.
+//!
+//! # Two ranks
+//!
+//! Between two ranks one round is right for all sizes. Large chunks are offered instead of sent, if the
+//! peer reaches this rank's memory: each rank then copies the other one's chunk straight into its
+//! output and adds its own one there. In place, that copy goes to memory of the edge, and the sum is
+//! written when the peer has its copy of what is written over.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-use comm_core::fifo::SMALL_BYTES;
+use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
 use crate::plan::Plan;
 use comm_kernels as kernels;
 
@@ -44,7 +51,18 @@ pub(crate) struct OneShotReduce<P = Arc<Plan>> {
     /// Payloads of the current chunk by rank; null until they arrive.
     payloads: Payloads,
     arrived: usize,
+    /// What was offered; the operation is done when all of it is consumed.
+    offers: Option<Offers>,
+    /// Whether the current chunk was offered.
+    offered: bool,
+    /// Whether the payload of the current chunk was pulled, and its step consumed.
+    pulled: bool,
+    /// Whether all chunks are done.
+    complete: bool,
 }
+
+/// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
+const OFFER_FROM_BYTES: usize = 16 << 10;
 
 /// One pointer per rank, without an allocation for worlds of usual size on one host.
 #[derive(Debug)]
@@ -116,6 +134,10 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             sent: 0,
             payloads,
             arrived: 0,
+            offers: None,
+            offered: false,
+            pulled: false,
+            complete: false,
         }
     }
 
@@ -130,6 +152,10 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             sent: self.sent,
             payloads: self.payloads,
             arrived: self.arrived,
+            offers: self.offers,
+            offered: self.offered,
+            pulled: self.pulled,
+            complete: self.complete,
         }
     }
 
@@ -151,18 +177,26 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
         loop {
+            if self.complete {
+                return self.acknowledged(ends);
+            }
             if !self.send_chunk(ends)? | !self.receive_chunk(ends)? {
+                return Ok(Progress::Blocked);
+            }
+            if self.writes_over_offer() && !self.is_acknowledged(ends)? {
                 return Ok(Progress::Blocked);
             }
             let count = self.chunk();
             if self.fold.folds {
                 self.reduce_chunk(ends, count)?;
             }
-            self.sent = 0;
             self.done += count;
             if self.done == self.plan.count {
-                return Ok(Progress::Done);
+                self.complete = true;
+                return self.acknowledged(ends);
             }
+            self.sent = 0;
+            self.offered = false;
             budget = budget.saturating_sub(count * self.plan.element_bytes);
             if budget == 0 {
                 return Ok(Progress::Moved);
@@ -170,8 +204,43 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         }
     }
 
+    /// Done once the peer has everything that was offered.
+    #[inline]
+    fn acknowledged(&self, ends: &mut Ends) -> Result<Progress> {
+        Ok(if self.offers.is_none() || self.is_acknowledged(ends)? {
+            Progress::Done
+        } else {
+            Progress::Blocked
+        })
+    }
+
+    fn is_acknowledged(&self, ends: &mut Ends) -> Result<bool> {
+        for index in &self.plan.edges(0).send {
+            if !ends.send[*index].is_acknowledged()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the sum of the current chunk takes the place of what was offered of it.
+    fn writes_over_offer(&self) -> bool {
+        self.offered && self.fold.folds && self.fold.source_stride == 0 && self.is_in_place()
+    }
+
+    /// Whether the own part of the input is where the output is.
+    fn is_in_place(&self) -> bool {
+        std::ptr::eq(self.source(self.plan.rank), self.target())
+    }
+
+    fn target(&self) -> *mut u8 {
+        // SAFETY: `done` is at most the plan's count, which is the length of the output.
+        unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) }
+    }
+
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
+        let may_offer = self.plan.world_size == 2 && bytes >= OFFER_FROM_BYTES;
         while let Some(index) = self.plan.edges(0).send.get(self.sent) {
             let end = &mut ends.send[*index];
             let from = self.source(end.peer);
@@ -184,9 +253,23 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                     end.publish_small(&small[..bytes], &self.identity)?;
                 }
                 Some(Outgoing::Slot(slot)) => {
-                    // SAFETY: a chunk fits a slot and is within the input.
-                    unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
-                    end.publish(bytes, &self.identity)?;
+                    if may_offer && self.offers.is_none() {
+                        self.offers = end.offers();
+                    }
+                    match &mut self.offers {
+                        Some(offers) if may_offer => {
+                            // SAFETY: the chunk is within the input, which stays valid and as it is
+                            // until this operation is done, which needs the step to be consumed, or
+                            // dropped, which revokes it; see `writes_over_offer`.
+                            unsafe { end.try_offer(offers, from, bytes, &self.identity) }?;
+                            self.offered = true;
+                        }
+                        _ => {
+                            // SAFETY: a chunk fits a slot and is within the input.
+                            unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                            end.publish(bytes, &self.identity)?;
+                        }
+                    }
                 }
             }
             self.sent += 1;
@@ -196,31 +279,56 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
 
     fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let edges = &self.plan.edges(0).recv;
-        if self.arrived < edges.len() {
-            for index in edges {
-                let end = &mut ends.recv[*index];
-                let peer = end.peer as usize;
-                if self.payloads.get(peer).is_null()
-                    && let Some(payload) = end.try_take(&self.identity, bytes)?
-                {
-                    self.payloads.set(peer, payload);
-                    self.arrived += 1;
-                }
-            }
+        let expected = self.plan.edges(0).recv.len();
+        if self.arrived == expected {
+            return Ok(true);
         }
-        Ok(self.arrived == edges.len())
+        for place in 0..expected {
+            let index = self.plan.edges(0).recv[place];
+            let end = &mut ends.recv[index];
+            let peer = end.peer as usize;
+            if !self.payloads.get(peer).is_null() {
+                continue;
+            }
+            let payload = match end.try_take_or_offer(&self.identity, bytes, bytes)? {
+                None => continue,
+                Some(Taken::Payload(payload)) => payload,
+                Some(Taken::Offer) => match self.pull(end, bytes)? {
+                    Some(payload) => payload,
+                    None => continue,
+                },
+            };
+            self.payloads.set(peer, payload);
+            self.arrived += 1;
+        }
+        Ok(self.arrived == expected)
+    }
+
+    /// Copies what the peer offers and tells it so; where it is then, or `None` if it was revoked.
+    fn pull(&mut self, end: &mut RecvEnd, bytes: usize) -> Result<Option<*const u8>> {
+        let payload = if self.is_in_place() {
+            end.pull_to_scratch(bytes)?
+        } else {
+            let to = self.target();
+            // SAFETY: the output covers the chunk; what is offered belongs to the peer's caller.
+            let stands = unsafe { end.pull(to, bytes, false) }?;
+            stands.then_some(to.cast_const())
+        };
+        if payload.is_some() {
+            end.consume()?;
+            self.pulled = true;
+        }
+        Ok(payload)
     }
 
     fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<()> {
         let own = self.source(self.plan.rank);
         self.payloads.set(self.plan.rank as usize, own);
-        // SAFETY: `done` is at most the plan's count, which is the length of the output.
-        let target = unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) };
+        let target = self.target();
         if let Some(reducer) = &self.plan.reducer {
             let ranks = self.plan.average_of.max(1);
             // Every payload was checked to hold `count` elements and is not consumed yet; the output
-            // covers the chunk and is the own input or overlaps nothing.
+            // covers the chunk and is the own input, holds what was pulled, or overlaps nothing.
             match *self.payloads.all() {
                 // Of two sources, one step in the accumulator type is the whole fold.
                 [first, second] if ranks == 1 => {
@@ -233,8 +341,10 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 }
             }
         }
-        for index in &self.plan.edges(0).recv {
-            ends.recv[*index].consume()?;
+        if !std::mem::take(&mut self.pulled) {
+            for index in &self.plan.edges(0).recv {
+                ends.recv[*index].consume()?;
+            }
         }
         self.payloads.clear();
         self.arrived = 0;
@@ -243,12 +353,19 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
         let edges = self.plan.edges(0);
-        if let Some(index) = edges.send.get(self.sent) {
-            visit(BlockedOn::Credit(*index));
-        }
-        for (index, peer) in edges.recv.iter().zip(self.plan.receives_from(0)) {
-            if self.payloads.get(*peer as usize).is_null() {
-                visit(BlockedOn::Step(*index));
+        let all_here = self.sent == edges.send.len() && self.arrived == edges.recv.len();
+        if self.complete || all_here {
+            for index in &edges.send {
+                visit(BlockedOn::Acknowledgement(*index));
+            }
+        } else {
+            if let Some(index) = edges.send.get(self.sent) {
+                visit(BlockedOn::Credit(*index));
+            }
+            for (index, peer) in edges.recv.iter().zip(self.plan.receives_from(0)) {
+                if self.payloads.get(*peer as usize).is_null() {
+                    visit(BlockedOn::Step(*index));
+                }
             }
         }
     }

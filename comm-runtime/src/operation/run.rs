@@ -7,14 +7,16 @@
 //!
 //! Over an edge whose receiver reaches this rank's memory, a step of [`OFFER_FROM_BYTES`] or more that
 //! is to be found in the user's memory is offered instead of copied to a slot, if the program
-//! [leaves it alone](super::program::Program::keeps_what_it_sends) until the peers have it. The operation is done when
+//! [leaves it alone](super::program::Program::keeps_what_it_sends) until the peers have it. Between
+//! processes that is worth it where all ranks send and receive at the same time. Where data flows one
+//! way, slots let the sender's CPU copy too, so large buffers go through them. The operation is done when
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
 //! copy it straight to where it belongs.
 
 use std::sync::Arc;
 
 use comm_core::fifo::{Offers, SMALL_BYTES};
-use comm_core::{Error, ErrorKind, Result};
+use comm_core::{Error, ErrorKind, OperationKind, Result};
 
 use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
@@ -25,6 +27,10 @@ use comm_kernels as kernels;
 /// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
 /// between processes, and the wait for it at the end, cost more than the second copy.
 const OFFER_FROM_BYTES: usize = 16 << 10;
+
+/// Up to this size a buffer that flows one way is offered to other processes: what comes through the
+/// caches anyway.
+const ONE_WAY_OFFER_BYTES: usize = 512 << 10;
 
 /// A plan's programs under way.
 #[derive(Debug)]
@@ -43,6 +49,8 @@ struct Context {
     buffers: Buffers,
     /// Whether steps may be offered at all.
     may_offer: bool,
+    /// Whether they may be offered to peers in other processes.
+    may_be_pulled: bool,
     /// What was offered, by sending end.
     offered: Vec<(usize, Offers)>,
 }
@@ -56,6 +64,8 @@ struct Cursor {
 
 impl ProgramRun {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+        use OperationKind::{Broadcast, Gather, Reduce, Scatter};
+        let one_way = matches!(plan.request().kind, Broadcast | Gather | Reduce | Scatter);
         let in_place = plan.request().in_place;
         let may_offer = plan
             .programs()
@@ -71,6 +81,7 @@ impl ProgramRun {
                 identity,
                 buffers,
                 may_offer,
+                may_be_pulled: !one_way || plan.count * plan.element_bytes <= ONE_WAY_OFFER_BYTES,
                 offered: Vec::new(),
             },
             plan,
@@ -174,11 +185,10 @@ impl Context {
             .target
             // SAFETY: as above, for the output.
             .map(|offset| unsafe { self.buffers.output.add(offset * plan.element_bytes) });
-        // Where the result is in the user's memory, if it is.
-        let at_rest = match target {
-            Some(target) => Some(target.cast_const()),
-            None if primitive.combine => None,
-            None => source,
+        // Where the result is in the user's memory, if it is; rather where it was already.
+        let at_rest = match (source, target) {
+            (Some(source), _) if !primitive.combine => Some(source),
+            (_, target) => target.map(<*mut u8>::cast_const),
         };
         let at_rest = at_rest.filter(|_| self.may_offer && bytes >= OFFER_FROM_BYTES);
         // Asking twice for a slot or a step gives the same one, so whatever is missing in the end, the
@@ -262,7 +272,9 @@ impl Context {
         if self.offered.iter().any(|(known, _)| *known == index) {
             return true;
         }
-        match ends.send[index].offers() {
+        let end = &ends.send[index];
+        let reached = self.may_be_pulled || end.shares_addresses();
+        match reached.then(|| end.offers()).flatten() {
             Some(offers) => {
                 self.offered.push((index, offers));
                 true

@@ -4,12 +4,12 @@
 //!
 //! # Offered messages
 //!
-//! Over an edge whose receiver can reach the sender's memory, a message that is larger than all slots
-//! together is not copied into them: each step offers a slice of the sender's buffer, which the
+//! Over an edge whose ends share an address space, a message that is larger than all slots together
+//! is not copied into them: each step offers a slice of the sender's buffer, which the
 //! receiver copies straight to its destination. The sender is done when all slices are consumed.
 //! A message of that size could not complete before the receiver has come anyway, so a program that
 //! works with slots works with offers; a smaller one is buffered as everywhere. The sender decides;
-//! the receiver takes what comes.
+//! the receiver takes what comes. Between processes slots stay: they let both CPUs copy.
 //!
 //! Until then the buffer is offered; [`SendRun`] revokes what is left of it when it is dropped, and
 //! waits for at most the one slice that is being copied.
@@ -157,7 +157,7 @@ impl SendRun {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.send[0];
         if self.offers.is_none() && is_offered(self.len_bytes, self.step_bytes) {
-            self.offers = end.offers();
+            self.offers = end.shares_addresses().then(|| end.offers()).flatten();
         }
         if self.offers.is_some() {
             return self.advance_offers(end);

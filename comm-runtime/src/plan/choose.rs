@@ -69,6 +69,8 @@ fn preference(
         OperationKind::AllReduce => match (one_shot, tree) {
             (true, _) => &[OneShot, DoubleTree, Ring],
             (false, _) if world.shares_memory => &[DirectShared, Ring, DoubleTree, OneShot],
+            // A ring of two moves as many bytes, in twice as many hops.
+            _ if world.size == 2 => &[OneShot, DoubleTree, Ring],
             (false, true) => &[DoubleTree, Ring, OneShot],
             (false, false) => &[Ring, DoubleTree, OneShot],
         },
@@ -80,7 +82,9 @@ fn preference(
                 (false, false) => &[Ring, DoubleTree, OneShot],
             }
         }
-        OperationKind::AllGather | OperationKind::ReduceScatter if one_shot => &[OneShot, Ring],
+        OperationKind::AllGather | OperationKind::ReduceScatter if one_shot || world.size == 2 => {
+            &[OneShot, Ring]
+        }
         OperationKind::AllGather | OperationKind::ReduceScatter => &[Ring, OneShot],
         // A ring moves every block more than once, and gains only fewer edges.
         OperationKind::AllToAll | OperationKind::Gather | OperationKind::Scatter => {
