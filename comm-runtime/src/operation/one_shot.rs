@@ -8,10 +8,12 @@
 //!
 //! # Two ranks
 //!
-//! Between two ranks one round is right for all sizes. Large chunks are offered instead of sent, if the
-//! peer reaches this rank's memory: each rank then copies the other one's chunk straight into its
-//! output and adds its own one there. In place, that copy goes to memory of the edge, and the sum is
-//! written when the peer has its copy of what is written over.
+//! Between two ranks one round is right for all sizes. Out of place, chunks of middling buffers are
+//! offered instead of sent, if the peer reaches this rank's memory: each rank then copies the other
+//! one's chunk straight into its output and adds its own one there. The operation is done when the peer
+//! has everything. In place nothing is offered: a sum could not be written before the peer has read
+//! what it takes the place of, and waiting for that costs more than a slot. Large buffers go through
+//! slots too, and their sums are written past the caches.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -53,8 +55,6 @@ pub(crate) struct OneShotReduce<P = Arc<Plan>> {
     arrived: usize,
     /// What was offered; the operation is done when all of it is consumed.
     offers: Option<Offers>,
-    /// Whether the current chunk was offered.
-    offered: bool,
     /// Whether the payload of the current chunk was pulled, and its step consumed.
     pulled: bool,
     /// Whether all chunks are done.
@@ -63,6 +63,9 @@ pub(crate) struct OneShotReduce<P = Arc<Plan>> {
 
 /// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
 const OFFER_FROM_BYTES: usize = 16 << 10;
+
+/// Up to this size of the whole buffer chunks are offered: what the second-level caches hold.
+const OFFER_TO_BYTES: usize = 1 << 20;
 
 /// One pointer per rank, without an allocation for worlds of usual size on one host.
 #[derive(Debug)]
@@ -135,7 +138,6 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             payloads,
             arrived: 0,
             offers: None,
-            offered: false,
             pulled: false,
             complete: false,
         }
@@ -153,7 +155,6 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             payloads: self.payloads,
             arrived: self.arrived,
             offers: self.offers,
-            offered: self.offered,
             pulled: self.pulled,
             complete: self.complete,
         }
@@ -183,9 +184,6 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             if !self.send_chunk(ends)? | !self.receive_chunk(ends)? {
                 return Ok(Progress::Blocked);
             }
-            if self.writes_over_offer() && !self.is_acknowledged(ends)? {
-                return Ok(Progress::Blocked);
-            }
             let count = self.chunk();
             if self.fold.folds {
                 self.reduce_chunk(ends, count)?;
@@ -196,7 +194,6 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 return self.acknowledged(ends);
             }
             self.sent = 0;
-            self.offered = false;
             budget = budget.saturating_sub(count * self.plan.element_bytes);
             if budget == 0 {
                 return Ok(Progress::Moved);
@@ -223,11 +220,6 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         Ok(true)
     }
 
-    /// Whether the sum of the current chunk takes the place of what was offered of it.
-    fn writes_over_offer(&self) -> bool {
-        self.offered && self.fold.folds && self.fold.source_stride == 0 && self.is_in_place()
-    }
-
     /// Whether the own part of the input is where the output is.
     fn is_in_place(&self) -> bool {
         std::ptr::eq(self.source(self.plan.rank), self.target())
@@ -238,9 +230,16 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) }
     }
 
+    /// Whether chunks of this operation may be offered: see the module's documentation.
+    fn may_offer(&self) -> bool {
+        self.plan.world_size == 2
+            && !self.plan.request().in_place
+            && self.plan.count * self.plan.element_bytes <= OFFER_TO_BYTES
+    }
+
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let may_offer = self.plan.world_size == 2 && bytes >= OFFER_FROM_BYTES;
+        let may_offer = bytes >= OFFER_FROM_BYTES && self.may_offer();
         while let Some(index) = self.plan.edges(0).send.get(self.sent) {
             let end = &mut ends.send[*index];
             let from = self.source(end.peer);
@@ -259,10 +258,9 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                     match &mut self.offers {
                         Some(offers) if may_offer => {
                             // SAFETY: the chunk is within the input, which stays valid and as it is
-                            // until this operation is done, which needs the step to be consumed, or
-                            // dropped, which revokes it; see `writes_over_offer`.
+                            // (it is not the output) until this operation is done, which needs the
+                            // step to be consumed, or dropped, which revokes it.
                             unsafe { end.try_offer(offers, from, bytes, &self.identity) }?;
-                            self.offered = true;
                         }
                         _ => {
                             // SAFETY: a chunk fits a slot and is within the input.
@@ -332,8 +330,13 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             match *self.payloads.all() {
                 // Of two sources, one step in the accumulator type is the whole fold.
                 [first, second] if ranks == 1 => {
-                    // SAFETY: see above.
-                    unsafe { reducer.reduce(target, first, second, count) };
+                    if self.plan.streams && !self.plan.request().in_place {
+                        // SAFETY: see above.
+                        unsafe { reducer.reduce_streaming(target, first, second, count) };
+                    } else {
+                        // SAFETY: see above.
+                        unsafe { reducer.reduce(target, first, second, count) };
+                    }
                 }
                 ref all => {
                     // SAFETY: see above.
@@ -353,8 +356,7 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
         let edges = self.plan.edges(0);
-        let all_here = self.sent == edges.send.len() && self.arrived == edges.recv.len();
-        if self.complete || all_here {
+        if self.complete {
             for index in &edges.send {
                 visit(BlockedOn::Acknowledgement(*index));
             }

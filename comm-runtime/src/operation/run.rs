@@ -51,6 +51,8 @@ struct Context {
     may_offer: bool,
     /// Whether they may be offered to peers in other processes.
     may_be_pulled: bool,
+    /// Whether results go past the caches, which they would only sweep.
+    streams: bool,
     /// What was offered, by sending end.
     offered: Vec<(usize, Offers)>,
 }
@@ -66,6 +68,7 @@ impl ProgramRun {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
         use OperationKind::{Broadcast, Gather, Reduce, Scatter};
         let one_way = matches!(plan.request().kind, Broadcast | Gather | Reduce | Scatter);
+        let block_bytes = plan.count * plan.element_bytes;
         let in_place = plan.request().in_place;
         let may_offer = plan
             .programs()
@@ -81,7 +84,8 @@ impl ProgramRun {
                 identity,
                 buffers,
                 may_offer,
-                may_be_pulled: !one_way || plan.count * plan.element_bytes <= ONE_WAY_OFFER_BYTES,
+                may_be_pulled: !one_way || block_bytes <= ONE_WAY_OFFER_BYTES,
+                streams: plan.streams,
                 offered: Vec::new(),
             },
             plan,
@@ -251,7 +255,7 @@ impl Context {
                 };
                 *received = Some(payload);
             }
-            data.compute(received, primitive, plan);
+            data.compute(received, primitive, plan, self.streams);
         }
 
         for (index, sent) in reserved.into_iter().flatten() {
@@ -342,7 +346,13 @@ impl Data {
         }
     }
 
-    fn compute(&self, received: [Option<*const u8>; 2], primitive: &Primitive, plan: &Plan) {
+    fn compute(
+        &self,
+        received: [Option<*const u8>; 2],
+        primitive: &Primitive,
+        plan: &Plan,
+        streams: bool,
+    ) {
         let (count, bytes) = (primitive.count, primitive.count * plan.element_bytes);
         let mut destinations = self
             .target
@@ -351,17 +361,20 @@ impl Data {
         let Some(first) = destinations.next() else {
             return;
         };
+        // In each arm, all pointers cover `count` elements: steps were checked to hold that many bytes,
+        // slots to take them, and programs stay within the buffers. `first` is `own` or overlaps none
+        // of the others.
         match (self.source, received, &plan.reducer) {
             // One pass for a result that is kept and sent.
             (Some(own), [Some(received), None], Some(reducer))
                 if primitive.combine && !(primitive.finish && plan.average_of > 1) =>
             {
                 match destinations.next() {
-                    // SAFETY: as in the next arm; the slot overlaps nothing.
+                    // SAFETY: see above; the slot overlaps nothing.
                     Some(second) => unsafe {
                         reducer.reduce2(first, second, own, received, count);
                     },
-                    // SAFETY: as in the next arm.
+                    // SAFETY: see above.
                     None => unsafe { reducer.reduce(first, own, received, count) },
                 }
             }
@@ -371,9 +384,6 @@ impl Data {
                 } else {
                     1
                 };
-                // In each arm, all pointers cover `count` elements: steps were checked to hold
-                // that many bytes, slots to take them, and programs stay within the buffers.
-                // `first` is `own` or overlaps none of the others.
                 let sources = [own, received, also.unwrap_or(received)];
                 let sources = &sources[..2 + usize::from(also.is_some())];
                 // SAFETY: see above.
@@ -383,9 +393,12 @@ impl Data {
                 let Some(from) = received.or(own) else {
                     return;
                 };
+                // A slot is read soon.
+                let past_caches = streams && Some(first) == self.target;
+                let from_bytes = if past_caches { 0 } else { usize::MAX };
                 if !std::ptr::eq(first.cast_const(), from) {
                     // SAFETY: as above; the two ranges are equal (excluded here) or disjoint.
-                    unsafe { kernels::copy(first, from, bytes) };
+                    unsafe { kernels::copy_streaming(first, from, bytes, from_bytes) };
                 }
             }
         }

@@ -33,9 +33,6 @@ use comm_kernels as kernels;
 /// waited for by a sender that gives up.
 const SLICE_BYTES: usize = 512 << 10;
 
-/// From this length on a message is copied past the caches, which it would only sweep.
-const STREAM_FROM_BYTES: usize = 16 << 20;
-
 /// Steps that a message has at most if it goes through slots although it could go without: they
 /// let the sender go on before the receiver has come.
 const DIRECT_STEPS: usize = 4;
@@ -221,10 +218,12 @@ pub(crate) struct RecvRun {
     step_bytes: usize,
     received_bytes: usize,
     direct: Direct,
+    /// Whether the message goes past the caches, which it would only sweep.
+    streams: bool,
 }
 
 impl RecvRun {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         identity: Identity,
         buffers: Buffers,
         len_bytes: usize,
@@ -237,6 +236,7 @@ impl RecvRun {
             step_bytes,
             received_bytes: 0,
             direct: Direct::Undecided,
+            streams: len_bytes > step_bytes && len_bytes >= kernels::streaming_from_bytes(),
         }
     }
 
@@ -271,15 +271,15 @@ impl RecvRun {
             let to = unsafe { self.buffers.output.add(self.received_bytes) };
             let bytes = match taken {
                 Taken::Payload(payload) => {
+                    let from_bytes = if self.streams { 0 } else { usize::MAX };
                     // SAFETY: the step holds `in_slot` bytes and the buffer has room for them.
-                    unsafe { kernels::copy(to, payload, in_slot) };
+                    unsafe { kernels::copy_streaming(to, payload, in_slot, from_bytes) };
                     in_slot
                 }
                 Taken::Offer => {
-                    let past_caches = self.len_bytes >= STREAM_FROM_BYTES;
                     // SAFETY: the buffer has room for the slice. The two do not overlap: one is
                     // borrowed by the sender's call, the other one by this one.
-                    if !unsafe { end.pull(to, offered, past_caches) }? {
+                    if !unsafe { end.pull(to, offered, self.streams) }? {
                         return Ok(stopped(budget, budget_bytes));
                     }
                     offered

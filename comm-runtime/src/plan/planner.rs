@@ -119,6 +119,7 @@ impl Planner {
             count: request.count,
             element_bytes,
             chunk_elements,
+            streams: block_bytes >= comm_kernels::streaming_from_bytes(),
             reducer,
             average_of: if request.op == Some(ReduceOp::Avg) {
                 self.world_size
