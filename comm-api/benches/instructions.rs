@@ -5,10 +5,10 @@
 //!
 //! Usage: `instructions send_recv|all_reduce CALLS`.
 //!
-//! No counted call waits, so the count does not depend on the scheduler: `send_recv` sends to a peer
-//! whose slots are free and receives what was sent, on one thread; before each `all_reduce` the
-//! thread sleeps until its peer, a second thread, has long sent its part and has gone to sleep itself,
-//! which makes waking it a part of the count.
+//! `send_recv` sends to a peer whose slots are free and receives what was sent, on one thread, so it
+//! never waits. Before each `all_reduce` the thread sleeps until its peer, a second thread, has most
+//! likely sent its part and gone to sleep itself, which makes waking it a part of the count; the
+//! shortest call is one in which it had.
 
 use std::hint::black_box;
 use std::time::Duration;

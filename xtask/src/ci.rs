@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::{features, loom, process, test, tidy};
+use crate::{features, instructions, loom, process, test, tidy};
 
 /// Which steps to run.
 #[derive(clap::Args)]
@@ -37,6 +37,8 @@ enum Step {
     Test,
     /// The loom models of the lock-free code.
     Loom,
+    /// The small paths stay within their budgets of instructions.
+    Instructions,
 }
 
 impl Step {
@@ -57,6 +59,10 @@ impl Step {
             Self::Features => features::run()?,
             Self::Test => test::run(&test::Arguments::default())?,
             Self::Loom => loom::run(&loom::Arguments::default())?,
+            Self::Instructions if !instructions::is_possible() => {
+                return Ok(Verdict::Skipped("valgrind is not installed"));
+            }
+            Self::Instructions => instructions::run()?,
         }
         Ok(Verdict::Passed)
     }
@@ -113,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn line(name: &str, elapsed: Duration, remark: &str) -> String {
-    format!("{name:<10} {:>8.1} s  {remark}", elapsed.as_secs_f64())
+    format!("{name:<12} {:>8.1} s  {remark}", elapsed.as_secs_f64())
         .trim_end()
         .to_owned()
 }

@@ -34,11 +34,11 @@ fn build() -> Result<PathBuf> {
         .args(["--release", "--package", PACKAGE, "--bin", BINARY])
         .arg("--message-format=json-render-diagnostics")
         .capture()?;
-    executable(&messages)
+    executable(&messages, PACKAGE, BINARY)
 }
 
-/// Finds the path of the program in cargo's JSON messages.
-fn executable(messages: &str) -> Result<PathBuf> {
+/// Finds the path of a package's program in cargo's JSON messages.
+pub(crate) fn executable(messages: &str, package: &str, program: &str) -> Result<PathBuf> {
     #[derive(Deserialize)]
     struct Message {
         executable: Option<PathBuf>,
@@ -55,12 +55,12 @@ fn executable(messages: &str) -> Result<PathBuf> {
             message
                 .target
                 .as_ref()
-                .is_some_and(|target| target.name == BINARY)
+                .is_some_and(|target| target.name == program)
         })
         .find_map(|message| message.executable);
     match built {
         Some(path) => Ok(path),
-        None => bail!("cargo built `{PACKAGE}` but reported no program called `{BINARY}`"),
+        None => bail!("cargo built `{package}` but reported no program called `{program}`"),
     }
 }
 
@@ -77,12 +77,20 @@ mod tests {
             "\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        assert_eq!(executable(messages).unwrap(), PathBuf::from("/t/commctl"));
+        assert_eq!(
+            executable(messages, PACKAGE, BINARY).unwrap(),
+            PathBuf::from("/t/commctl")
+        );
     }
 
     #[test]
     fn a_build_without_the_program_is_an_error() {
-        let error = executable(r#"{"reason":"build-finished","success":true}"#).unwrap_err();
+        let error = executable(
+            r#"{"reason":"build-finished","success":true}"#,
+            PACKAGE,
+            BINARY,
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("commctl"), "{error}");
     }
 }
