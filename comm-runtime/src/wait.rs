@@ -5,7 +5,8 @@
 //! * Spinning is bounded, and does not happen at all when the host runs more ranks than it has
 //!   CPUs: then the CPU is given to the rank that is waited for.
 //! * After the yield phase the thread sleeps on its doorbell and costs no CPU.
-//! * The clock is not read before the thread is about to sleep.
+//! * A yield that took long ends that phase: whoever runs instead, it is better to be woken than to be
+//!   the next in turn. The clock is not read before the first yield.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{PeerInfo, Result};
 use std::sync::Arc;
+
+/// A yield this long went to somebody who computes: longer than a rank that only passes data on needs.
+const LONG_YIELD: Duration = Duration::from_micros(500);
 
 /// How long each phase of a wait lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +112,12 @@ impl Wait {
         }
         if self.looks < self.policy.spins + self.policy.yields {
             self.looks += 1;
+            let before = Instant::now();
             std::thread::yield_now();
+            if before.elapsed() >= LONG_YIELD {
+                // Somebody else has work for a while; a sleeper gets the CPU back when it is wanted.
+                self.looks = self.policy.spins + self.policy.yields;
+            }
             return Pause::LookAgain;
         }
         Pause::Sleep
