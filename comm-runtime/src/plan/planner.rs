@@ -228,6 +228,18 @@ mod tests {
     }
 
     #[test]
+    fn very_many_ranks_take_small_messages_by_trees_too() {
+        let algorithm = |ranks, kind| {
+            let planner = Planner::new(3, ranks, PlanConfig::default());
+            planner.plan(&request(kind, 2)).unwrap().algorithm()
+        };
+        for kind in [OperationKind::AllReduce, OperationKind::Broadcast] {
+            assert_eq!(algorithm(16, kind), Algorithm::OneShot);
+            assert_eq!(algorithm(17, kind), Algorithm::DoubleTree);
+        }
+    }
+
+    #[test]
     fn channels_cover_the_buffer_without_overlap() {
         let config = PlanConfig {
             channels: 3,
