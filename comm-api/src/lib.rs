@@ -24,7 +24,9 @@
 //! |---|---|
 //! | `p2p` (default) | direct access between ranks that are threads of one process |
 //! | `shm` (default) | shared memory between the processes of one host (Linux) |
+//! | `shm-named` | shared memory with names (`COMM_SHM_NAMED=1`), for containers |
 //! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
+//! | `verbs` | RDMA over InfiniBand and RoCE cards (`libibverbs`, loaded at run time); brings `net` |
 //! | `net` | networks of your own, see [`Builder::net_backend`] |
 //!
 //! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
@@ -34,18 +36,27 @@
 
 mod communicator;
 mod debug;
+#[cfg(any(feature = "tcp", feature = "verbs"))]
+mod network;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+mod shm;
 #[cfg(feature = "tcp")]
 mod tcp;
 mod threads;
 mod transports;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 pub use comm_core::{
     Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,
     Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
     Work,
 };
-pub use comm_runtime::control::rendezvous::{RendezvousAddress, UniqueId};
-pub use comm_runtime::control::{JobSecret, LaunchEnvironment, Launcher};
+pub use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress, UniqueId};
+pub use comm_runtime::control::{
+    ControlSettings, InterfaceFilter, JobSecret, LaunchEnvironment, Launcher, ListenScope, Ports,
+    ProcessOptions,
+};
 pub use comm_runtime::{
     ConnectedEdge, Explanation, Plan, PlanConfig, Request, Setting, Settings, Source,
     TransportContext, WaitPolicy,

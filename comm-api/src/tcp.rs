@@ -4,16 +4,18 @@
 //!
 //! * All ranks of a process with equal options share one backend with its sockets' event set and
 //!   its thread.
-//! * It listens on the addresses on which the control plane does, so `COMM_SOCKET_IFNAME` and the
-//!   rule that nobody but this host gets in without a secret hold for both.
+//! * It listens on the addresses on which the control plane does and within the same range of ports,
+//!   so `COMM_SOCKET_IFNAME`, `COMM_PORT_RANGE` and the rule that nobody but this host gets in
+//!   without a secret hold for both.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
-use comm_core::{Error, ErrorKind, Result, Transport};
-use comm_runtime::{Setting, Settings, Source, TransportContext};
+use comm_core::{Result, Transport};
+use comm_runtime::control::Ports;
+use comm_runtime::{Settings, TransportContext};
 use comm_transport_net::tcp::{TcpBackend, TcpOptions};
-use comm_transport_net::{NetOptions, NetTransport};
 
+use crate::network::{Networks, number};
 use crate::transports::NET;
 
 /// The network's settings from the environment.
@@ -25,15 +27,7 @@ pub(crate) struct TcpSettings {
     buffer_bytes: Option<usize>,
 }
 
-/// The network that ranks of this process use, if one does.
-static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
-
-struct Shared {
-    /// A forked child has its parent's sockets but not its thread.
-    process: u32,
-    options: TcpOptions,
-    transport: Weak<NetTransport>,
-}
+static NETWORKS: Networks<TcpOptions> = Networks::new();
 
 impl TcpSettings {
     /// Reads the environment, and adds what it finds to the table of `settings`.
@@ -42,10 +36,10 @@ impl TcpSettings {
         settings: &mut Settings,
     ) -> Result<Self> {
         Ok(Self {
-            sockets: number("COMM_NET_SOCKETS", 16, "2", lookup, settings)?,
+            sockets: number(&["COMM_NET_SOCKETS"], (1, 16), "2", lookup, settings)?,
             buffer_bytes: number(
-                "COMM_NET_SOCKET_BUFFER_BYTES",
-                1 << 30,
+                &["COMM_NET_SOCKET_BUFFER_BYTES"],
+                (1, 1 << 30),
                 "the system's choice",
                 lookup,
                 settings,
@@ -57,6 +51,10 @@ impl TcpSettings {
         let options = TcpOptions::new()
             .addresses(context.addresses.iter().copied())
             .buffer_bytes(self.buffer_bytes);
+        let options = match &context.ports {
+            Ports::Any => options,
+            Ports::Range(ports) => options.ports(ports.clone()),
+        };
         match self.sockets {
             Some(sockets) => options.sockets(sockets),
             None => options,
@@ -65,62 +63,17 @@ impl TcpSettings {
 
     /// The transport of this process.
     pub(crate) fn transport(&self, context: &TransportContext) -> Result<Arc<dyn Transport>> {
-        let options = self.options(context);
-        let process = std::process::id();
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|one| one.process == process && one.transport.strong_count() > 0);
-        let known = shared.iter().find(|one| one.options == options);
-        if let Some(transport) = known.and_then(|one| one.transport.upgrade()) {
-            return Ok(transport);
-        }
-        let backend = Arc::new(TcpBackend::new(options.clone())?);
-        let transport = Arc::new(NetTransport::new(backend, NetOptions::default().name(NET))?);
-        shared.push(Shared {
-            process,
-            options,
-            transport: Arc::downgrade(&transport),
-        });
-        Ok(transport)
+        NETWORKS.transport(NET, self.options(context), |options| {
+            Ok(Arc::new(TcpBackend::new(options)?))
+        })
     }
-}
-
-/// A variable from 1 to `most`, listed in the table of `settings`.
-fn number(
-    name: &'static str,
-    most: usize,
-    default: &str,
-    lookup: &dyn Fn(&str) -> Option<String>,
-    settings: &mut Settings,
-) -> Result<Option<usize>> {
-    let text = lookup(name);
-    let number = match &text {
-        None => None,
-        Some(text) => Some(
-            text.trim()
-                .parse()
-                .ok()
-                .filter(|number| (1..=most).contains(number))
-                .ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::InvalidConfiguration,
-                        format!("{name}={text} is no number from 1 to {most}"),
-                    )
-                })?,
-        ),
-    };
-    settings.note(Setting {
-        name,
-        value: number.map_or_else(|| default.to_owned(), |number| number.to_string()),
-        source: match text {
-            None => Source::Default,
-            Some(_) => Source::Environment(name.to_owned()),
-        },
-    });
-    Ok(number)
 }
 
 #[cfg(test)]
 mod tests {
+    use comm_core::ErrorKind;
+    use comm_runtime::Source;
+
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Result<(TcpSettings, Settings)> {

@@ -7,10 +7,14 @@ use comm_runtime::{CommunicatorBuilder, Settings, TransportFactory};
 #[cfg(feature = "tcp")]
 pub(crate) const NET: &str = "net";
 
+/// The name of the transport over RDMA cards.
+#[cfg(feature = "verbs")]
+pub(crate) const VERBS: &str = "verbs";
+
 /// The names of the transports whose Cargo features are on, in the order in which they are tried.
 ///
 /// A communicator can have more, registered by [`Builder::transport`](crate::Builder::transport)
-/// and tried before `net`.
+/// and tried before `verbs` and `net`.
 #[must_use]
 pub const fn compiled_transports() -> &'static [&'static str] {
     &[
@@ -18,6 +22,8 @@ pub const fn compiled_transports() -> &'static [&'static str] {
         comm_transport_p2p::NAME,
         #[cfg(all(feature = "shm", target_os = "linux"))]
         comm_transport_shm::NAME,
+        #[cfg(feature = "verbs")]
+        VERBS,
         #[cfg(feature = "tcp")]
         NET,
     ]
@@ -32,9 +38,9 @@ pub(crate) struct Switches {
     #[cfg(feature = "p2p")]
     p2p_disabled: Option<String>,
     #[cfg(all(feature = "shm", target_os = "linux"))]
-    shm_disabled: Option<String>,
-    #[cfg(all(feature = "shm", target_os = "linux"))]
-    shm_pulls: bool,
+    shm: crate::shm::ShmSettings,
+    #[cfg(feature = "verbs")]
+    verbs: crate::verbs::VerbsSettings,
     #[cfg(feature = "tcp")]
     tcp: crate::tcp::TcpSettings,
 }
@@ -55,9 +61,9 @@ impl Switches {
             #[cfg(feature = "p2p")]
             p2p_disabled: switched_off("P2P", lookup)?,
             #[cfg(all(feature = "shm", target_os = "linux"))]
-            shm_disabled: switched_off("SHM", lookup)?,
-            #[cfg(all(feature = "shm", target_os = "linux"))]
-            shm_pulls: shm_pulls(lookup, settings)?,
+            shm: crate::shm::ShmSettings::read(lookup, settings)?,
+            #[cfg(feature = "verbs")]
+            verbs: crate::verbs::VerbsSettings::read(lookup, settings)?,
             #[cfg(feature = "tcp")]
             tcp: crate::tcp::TcpSettings::read(lookup, settings)?,
         })
@@ -73,12 +79,14 @@ impl Switches {
         #[cfg(feature = "p2p")]
         let builder = p2p(builder, self.p2p_disabled);
         #[cfg(all(feature = "shm", target_os = "linux"))]
-        let builder = shm(builder, self.shm_disabled, self.shm_pulls);
+        let builder = self.shm.register(builder);
         let builder = custom
             .into_iter()
             .fold(builder, |builder, (name, factory)| {
                 builder.transport(name, factory)
             });
+        #[cfg(feature = "verbs")]
+        let builder = builder.transport(VERBS, move |context| self.verbs.transport(context));
         #[cfg(feature = "tcp")]
         let builder = builder.transport(NET, move |context| self.tcp.transport(context));
         builder
@@ -99,50 +107,17 @@ fn p2p(builder: CommunicatorBuilder, disabled: Option<String>) -> CommunicatorBu
     })
 }
 
-#[cfg(all(feature = "shm", target_os = "linux"))]
-fn shm(builder: CommunicatorBuilder, disabled: Option<String>, pulls: bool) -> CommunicatorBuilder {
-    use std::sync::Arc;
-
-    use comm_transport_shm::ShmTransport;
-
-    builder.transport(comm_transport_shm::NAME, move |context| {
-        Ok(Arc::new(match disabled {
-            Some(variable) => ShmTransport::disabled(format!("{variable}=1 is set")),
-            None => ShmTransport::new(Arc::clone(&context.doorbells)).pulling(pulls),
-        }))
-    })
-}
-
-/// `COMM_SHM_PULL`: whether shared memory edges read large steps from the sender's process.
-#[cfg(all(feature = "shm", target_os = "linux"))]
-fn shm_pulls(lookup: &dyn Fn(&str) -> Option<String>, settings: &mut Settings) -> Result<bool> {
-    const NAME: &str = "COMM_SHM_PULL";
-    let text = lookup(NAME);
-    let pulls = match text.as_deref().map(str::trim) {
-        None | Some("") => comm_transport_shm::ShmTransport::pulls_by_default(),
-        Some("0") => false,
-        Some("1") => true,
-        Some(other) => {
-            return Err(comm_core::Error::new(
-                comm_core::ErrorKind::InvalidConfiguration,
-                format!("{NAME}={other} is neither 0 nor 1"),
-            ));
-        }
-    };
-    settings.note(comm_runtime::Setting {
-        name: NAME,
-        value: u8::from(pulls).to_string(),
-        source: match text {
-            Some(_) => comm_runtime::Source::Environment(NAME.to_owned()),
-            None => comm_runtime::Source::Default,
-        },
-    });
-    Ok(pulls)
-}
-
 /// The variable (such as `COMM_SHM_DISABLE`, or NCCL's) that switches a transport off, if one does.
-#[cfg(any(test, feature = "p2p", all(feature = "shm", target_os = "linux")))]
-fn switched_off(what: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
+#[cfg(any(
+    test,
+    feature = "p2p",
+    feature = "verbs",
+    all(feature = "shm", target_os = "linux")
+))]
+pub(crate) fn switched_off(
+    what: &str,
+    lookup: impl Fn(&str) -> Option<String>,
+) -> Result<Option<String>> {
     for prefix in ["COMM", "NCCL"] {
         let variable = format!("{prefix}_{what}_DISABLE");
         match lookup(&variable).as_deref().map(str::trim) {

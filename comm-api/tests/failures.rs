@@ -114,8 +114,10 @@ fn a_deadline_names_the_rank_that_did_not_come() {
     .unwrap();
     let errors = on_every_rank(comms, |comm| {
         if comm.rank() == 1 {
-            // Comes too late.
-            std::thread::sleep(Duration::from_millis(1500));
+            // Comes too late, however slow the others are.
+            while comm.failure().is_none() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         comm.barrier().unwrap_err()
     });
@@ -215,7 +217,10 @@ fn a_transport_that_is_not_compiled_in_is_refused_with_the_list_of_those_that_ar
         builder.only_transports(vec!["telegraph".to_owned()])
     });
     let text = result.unwrap_err().to_string();
-    assert!(text.contains("telegraph") && text.contains("shm"), "{text}");
+    assert!(text.contains("telegraph"), "{text}");
+    for name in comm_api::compiled_transports() {
+        assert!(text.contains(name), "{text}");
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -34,21 +34,45 @@ fn main() -> ExitCode {
             world_sizes,
         ),
         Trial::test("a_wrong_secret_is_refused_and_named", wrong_secret),
+        Trial::test("only_those_who_did_not_come_are_missed", waiting_for_rank_0),
+        Trial::test("different_settings_are_named_by_every_rank", settings),
+        Trial::test("jobs_of_different_ids_do_not_meet", job_ids),
+        Trial::test("data_listens_on_the_port_behind_that_of_control", ports),
         Trial::test("a_rank_outside_the_world_is_an_error", outside),
-        Trial::test("mismatched_counts_name_both_processes", mismatch),
-        Trial::test(
-            "a_circle_of_single_threaded_ranks_ends_with_its_description",
-            circle,
-        ),
-        Trial::test("a_directory_is_a_rendezvous", directory),
     ];
-    // Ranks that are threads of one process are no processes.
-    let transports = comm_api::compiled_transports().iter();
-    for &transport in transports.filter(|name| **name != "p2p") {
+    // Ranks that are threads of one process are no processes. RDMA has tests of its own, on machines
+    // with a card.
+    let between_processes: Vec<_> = comm_api::compiled_transports()
+        .iter()
+        .filter(|name| !["p2p", "verbs"].contains(name))
+        .collect();
+    if !between_processes.is_empty() {
+        trials.extend([
+            Trial::test("mismatched_counts_name_both_processes", mismatch),
+            Trial::test(
+                "a_circle_of_single_threaded_ranks_ends_with_its_description",
+                circle,
+            ),
+            Trial::test("a_directory_is_a_rendezvous", directory),
+        ]);
+    }
+    if between_processes.len() > 1 {
+        trials.extend([
+            Trial::test("ranks_that_differ_agree_on_what_both_have", differ),
+            Trial::test("ranks_with_nothing_in_common_name_what_each_has", disjoint),
+        ]);
+    }
+    for &transport in between_processes {
         trials.push(Trial::test(
             format!("processes_reduce_over_{transport}"),
             move || reduce(transport),
         ));
+        if transport == "net" {
+            trials.push(Trial::test(
+                "ranks_of_one_host_are_neighbours_in_rings",
+                near_ranks,
+            ));
+        }
         trials.push(Trial::test(
             format!("a_killed_process_is_named_by_all_others_over_{transport}"),
             move || kill(transport),
@@ -69,9 +93,10 @@ fn play(scenario: &str) -> Result<()> {
             let edges = comm.explain().edges;
             // Left to itself the library takes the first that connects processes.
             let mut usable = comm_api::compiled_transports().iter();
-            let wanted = std::env::var("COMM_TRANSPORTS")
-                .ok()
-                .or_else(|| usable.find(|name| **name != "p2p").map(ToString::to_string));
+            let wanted = std::env::var("COMM_TRANSPORTS").ok().or_else(|| {
+                let between_processes = usable.find(|name| !["p2p", "verbs"].contains(name));
+                between_processes.map(ToString::to_string)
+            });
             assert!(
                 !edges.is_empty()
                     && edges
@@ -86,6 +111,41 @@ fn play(scenario: &str) -> Result<()> {
             loop {
                 comm.all_reduce(&mut value, ReduceOp::Max)?;
             }
+        }
+        "differ" => {
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == 6));
+            // In both directions, beside the collective's edges.
+            let (before, after) = (
+                (comm.rank() + 2) % comm.world_size(),
+                (comm.rank() + 1) % comm.world_size(),
+            );
+            comm.send(&[comm.rank()], after)?;
+            let mut received = [u32::MAX];
+            comm.recv(&mut received, before)?;
+            assert_eq!(received, [before]);
+            for edge in comm.explain().edges {
+                let with_rank_1 = comm.rank() == 1 || edge.peer == 1;
+                let wanted = if with_rank_1 { "net" } else { "shm" };
+                assert_eq!(edge.transport, wanted, "{edge:?}");
+                // Rank 1 has no shm to pass over.
+                let passed_over = with_rank_1 && comm.rank() != 1 && edge.sends;
+                assert_eq!(edge.passed_over.len(), usize::from(passed_over), "{edge:?}");
+            }
+            comm.barrier()
+        }
+        "near ranks" => {
+            let explanation = comm.explain();
+            assert_eq!(explanation.ring, [0, 2, 4, 1, 3]);
+            assert!(explanation.to_string().contains("ring: [0, 2, 4, 1, 3]"));
+            let n = comm.world_size();
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == n * (n + 1) / 2));
+            let mut blocks: Vec<u32> = (0..n * 1000).map(|_| comm.rank()).collect();
+            comm.all_gather(&mut blocks)?;
+            let owners = (0..n).flat_map(|rank| [rank; 1000]);
+            assert!(blocks.into_iter().eq(owners));
+            comm.barrier()
         }
         "mismatch" => {
             let count = 10 + comm.rank() as usize;
@@ -228,6 +288,19 @@ fn reduce(transport: &'static str) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Ranks that were dealt out to two hosts in turn.
+fn near_ranks() -> Result<(), Failed> {
+    let job = Job::new("near ranks").set("COMM_ALGO", "ring");
+    let host = |rank| [("COMM_HOSTID", if rank % 2 == 0 { "even" } else { "odd" })];
+    let workers = (0..5).map(|rank| job.start(rank, 5, &host(rank))).collect();
+    for ended in end(workers)? {
+        if !ended.success {
+            return Err(ended.errors.into());
+        }
+    }
+    Ok(())
+}
+
 fn kill(transport: &'static str) -> Result<(), Failed> {
     let before = names_in_dev_shm();
     let job = Job::new("endless").set("COMM_TRANSPORTS", transport);
@@ -295,20 +368,121 @@ fn world_sizes() -> Result<(), Failed> {
 fn wrong_secret() -> Result<(), Failed> {
     let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
     let stranger = [("COMM_SECRET", "ffffffffffffffffffffffffffffffff")];
-    let ended = end(vec![job.start(0, 2, &[]), job.start(1, 2, &stranger)])?;
-    // Whichever serves the rendezvous refuses the other one, which says so.
-    all_failed_with(&ended, &[])?;
-    if ended.iter().any(|worker| worker.errors.contains("secret")) {
-        Ok(())
-    } else {
-        Err(format!("nobody names the secret: {ended:#?}").into())
+    let ended = end(vec![
+        job.start(0, 3, &[]),
+        job.start(1, 3, &stranger),
+        job.start(2, 3, &[]),
+    ])?;
+    // Whichever serves refuses those of the other secret, who end at once; those who serve and wait
+    // can say whom they refused, and miss nobody who is there.
+    all_failed_with(&ended, &["secret"])?;
+    let itself = |(rank, worker): (usize, &Ended)| {
+        worker.errors.contains("did not come") && worker.errors.contains(&format!(": {rank};"))
+    };
+    if ended.iter().enumerate().any(itself) {
+        return Err(format!("a rank misses itself: {ended:#?}").into());
     }
+    Ok(())
+}
+
+fn waiting_for_rank_0() -> Result<(), Failed> {
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
+    let ended = end(vec![job.start(1, 3, &[]), job.start(2, 3, &[])])?;
+    all_failed_with(&ended, &["1 of 3 ranks did not come", ": 0;"])
+}
+
+fn settings() -> Result<(), Failed> {
+    let job = Job::new("reduce");
+    let other = [("COMM_STEP_BYTES", "4096")];
+    let mut workers: Vec<_> = (0..5).map(|rank| job.start(rank, 6, &[])).collect();
+    workers.push(job.start(5, 6, &other));
+    let texts = ["COMM_STEP_BYTES must be equal", "'65536'", "'4096'"];
+    all_failed_with(&end(workers)?, &texts)
+}
+
+fn job_ids() -> Result<(), Failed> {
+    // Two jobs at one host and port: the second one waits for a table of its own, in vain.
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "6");
+    let other = [("COMM_JOB_ID", "other"), ("COMM_INIT_TIMEOUT_SECONDS", "2")];
+    let waiting = job.start(0, 2, &[("COMM_JOB_ID", "one")]);
+    thread::sleep(Duration::from_millis(500));
+    let refused = end(vec![job.start(0, 2, &other)]);
+    let late = job.start(1, 2, &[("COMM_JOB_ID", "one")]);
+    let met = end(vec![waiting, late])?;
+    if !met.iter().all(|worker| worker.success) {
+        return Err(format!("{met:#?}").into());
+    }
+    all_failed_with(&refused?, &["another job uses this port"])
+}
+
+/// Two ports in a row that are free now, held until they are dropped.
+fn two_ports() -> (TcpListener, TcpListener) {
+    loop {
+        let first = TcpListener::bind(("127.0.0.1", free_port())).expect("a port that was free");
+        let port = first.local_addr().expect("its address").port();
+        if let Some(next) = port.checked_add(1)
+            && let Ok(second) = TcpListener::bind(("127.0.0.1", next))
+        {
+            return (first, second);
+        }
+    }
+}
+
+fn ports() -> Result<(), Failed> {
+    if !comm_api::compiled_transports().contains(&"net") {
+        return Ok(());
+    }
+    // Without a secret there is one address to listen on.
+    let mut job = Job::new("reduce").set("COMM_TRANSPORTS", "net");
+    job.variables.retain(|(name, _)| *name != "COMM_SECRET");
+    let ((first, behind_first), (second, behind_second)) = (two_ports(), two_ports());
+    let port = |listener: &TcpListener| Ok::<_, Failed>(listener.local_addr()?.port().to_string());
+    let (one, other) = (port(&first)?, port(&second)?);
+    drop((first, second, behind_second));
+    // The port for data is taken on one of them.
+    let start = |rank, port: &str| job.start(rank, 2, &[("COMM_PORT", port)]);
+    let refused = end(vec![start(0, &one), start(1, &other)])?;
+    drop(behind_first);
+    let met = end(vec![start(0, &one), start(1, &other)])?;
+    if !met.iter().all(|worker| worker.success) {
+        return Err(format!("{met:#?}").into());
+    }
+    all_failed_with(
+        &refused,
+        &["data connections may listen", "COMM_PORT_RANGE"],
+    )
 }
 
 fn outside() -> Result<(), Failed> {
     let job = Job::new("reduce");
     let ended = end(vec![job.start(0, 2, &[]), job.start(2, 2, &[])])?;
     all_failed_with(&ended, &["2"])
+}
+
+/// Three ranks of which these transports can be used, as if they were built with these features.
+fn with_transports(scenario: &'static str, transports: [&str; 3]) -> Result<Vec<Ended>, Failed> {
+    let job = Job::new(scenario);
+    let workers = (0..)
+        .zip(transports)
+        .map(|(rank, transports)| job.start(rank, 3, &[("COMM_TRANSPORTS", transports)]));
+    end(workers.collect())
+}
+
+fn differ() -> Result<(), Failed> {
+    let ended = with_transports("differ", ["shm,net", "net", "shm,net"])?;
+    if ended.iter().all(|worker| worker.success) {
+        Ok(())
+    } else {
+        Err(format!("{ended:#?}").into())
+    }
+}
+
+fn disjoint() -> Result<(), Failed> {
+    let ended = with_transports("reduce", ["shm", "net", "shm"])?;
+    all_failed_with(
+        &ended,
+        &["no transport connects", "rank 1", "_has=shm", "_has=net"],
+    )
 }
 
 fn mismatch() -> Result<(), Failed> {

@@ -122,7 +122,24 @@ pub trait MessageSend: Send + fmt::Debug {
     /// The connection's failure.
     fn try_slot(&mut self) -> Result<Option<SlotWrite>>;
 
-    /// Sends the slot that [`MessageSend::try_slot`] handed out last.
+    /// The slot `ahead` places behind the one that [`MessageSend::try_slot`] yields.
+    ///
+    /// For senders that fill slots asynchronously, as from a device's memory: several can be under
+    /// way at a time, and each is published in its turn when it is full. A slot is handed out only
+    /// when all slots before it are. `None` while it is on its way, and always for connections that
+    /// hand out one slot at a time (the default).
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    fn try_slot_ahead(&mut self, ahead: usize) -> Result<Option<SlotWrite>> {
+        if ahead == 0 {
+            return self.try_slot();
+        }
+        Ok(None)
+    }
+
+    /// Sends the first slot that was handed out and not published.
     ///
     /// # Errors
     ///
@@ -200,7 +217,23 @@ pub trait MessageRecv: Send + fmt::Debug {
     /// The connection's failure, once every step that arrived before it was consumed.
     fn try_step(&mut self) -> Result<Option<StepRead>>;
 
-    /// Gives the step that [`MessageRecv::try_step`] handed out back to the network.
+    /// The step `ahead` places behind the one that [`MessageRecv::try_step`] yields.
+    ///
+    /// For receivers that copy asynchronously, as to a device's memory. A step is handed out only
+    /// when all steps before it are. `None` if it has not arrived, and always for connections that
+    /// hand out one step at a time (the default).
+    ///
+    /// # Errors
+    ///
+    /// As for [`MessageRecv::try_step`].
+    fn try_step_ahead(&mut self, ahead: usize) -> Result<Option<StepRead>> {
+        if ahead == 0 {
+            return self.try_step();
+        }
+        Ok(None)
+    }
+
+    /// Gives the first step that was handed out and not consumed back to the network.
     ///
     /// # Errors
     ///

@@ -70,6 +70,8 @@ pub struct PeerInfo {
     ///
     /// [`Transport::facts`]: crate::Transport::facts
     pub transports: BTreeMap<String, Bytes>,
+    /// Transports that this rank was meant to have and why it cannot use them, by name.
+    pub unavailable: BTreeMap<String, String>,
 }
 
 impl PeerInfo {
@@ -89,6 +91,7 @@ impl PeerInfo {
             cpus: 1,
             settings: BTreeMap::new(),
             transports: BTreeMap::new(),
+            unavailable: BTreeMap::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use comm_core::{Error, ErrorKind, Rendezvous};
 use comm_runtime::control::rendezvous::{
-    FileRendezvous, RendezvousAddress, TcpRendezvous, TorchrunJob, UniqueId,
+    FileRendezvous, RendezvousAddress, TcpRendezvous, TorchrunJob, UniqueId, Visitor,
 };
 use comm_runtime::control::{JoinOptions, ListenScope, Ports, Process, ProcessOptions};
 use support::*;
@@ -296,7 +296,7 @@ fn workers_of_torchrun_meet_although_ports_are_taken() {
         .unwrap();
     let address = RendezvousAddress::Torchrun(job);
     let world = ranks(4, |rank| {
-        let rendezvous = address.open(&process, rank, None, false).unwrap();
+        let rendezvous = address.open(&process, Visitor::new(rank)).unwrap();
         join(
             &process,
             JoinOptions::new(rank, 4, rendezvous).deadline(soon()),

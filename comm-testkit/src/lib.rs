@@ -33,8 +33,11 @@
 //! ```
 //!
 //! * [`transport`]: the suite for transports, and a reference implementation of the contract.
+//! * [`net`]: the suite for network backends, and a mock network and device.
+//! * [`device`]: the suite for devices.
 //! * [`watchdog`]: ends a test that is stuck.
 
+pub mod device;
 pub mod net;
 pub mod transport;
 pub mod watchdog;

@@ -36,6 +36,8 @@ mod stats;
 #[cfg(feature = "tcp")]
 pub mod tcp;
 mod transport;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 pub use stats::MemStats;
 pub use transport::{NetOptions, NetTransport};

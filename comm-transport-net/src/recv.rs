@@ -221,7 +221,8 @@ pub(crate) struct Receiver {
     engine: Arc<Engine>,
     linger: Duration,
     /// Whether a step was handed out and not consumed.
-    taken: bool,
+    /// Steps that were handed out and not consumed.
+    taken: usize,
 }
 
 impl Receiver {
@@ -237,7 +238,7 @@ impl Receiver {
             end,
             engine,
             linger,
-            taken: false,
+            taken: 0,
         };
         receiver.with(|state| {
             receiver
@@ -289,29 +290,42 @@ impl MessageRecv for Receiver {
     }
 
     fn try_step(&mut self) -> Result<Option<StepRead>> {
+        self.try_step_ahead(0)
+    }
+
+    fn try_step_ahead(&mut self, ahead: usize) -> Result<Option<StepRead>> {
+        if ahead > self.taken {
+            return Ok(None);
+        }
         let step = self.with(|state| {
-            if !state.has_step() {
+            if state.headers.len() <= ahead {
                 state.advance(&self.engine);
             }
+            // What has arrived is handed out before the failure.
+            if state.headers.len() <= ahead && ahead > 0 {
+                return Ok(None);
+            }
             state.check()?;
-            let header = state.headers.front().copied();
+            let header = state.headers.get(ahead).copied();
             Ok(header.map(|header| StepRead {
-                data: state.pool.payload(state.consumed),
+                data: state.pool.payload(state.consumed + ahead as u64),
                 header,
             }))
         })?;
-        self.taken |= step.is_some();
+        if step.is_some() {
+            self.taken = self.taken.max(ahead + 1);
+        }
         Ok(step)
     }
 
     fn consume(&mut self) -> Result<()> {
-        if !self.taken {
+        if self.taken == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "no step was taken to be consumed",
             ));
         }
-        self.taken = false;
+        self.taken -= 1;
         self.with(|state| {
             state.headers.pop_front();
             state.consumed += 1;

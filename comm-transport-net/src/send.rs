@@ -150,7 +150,12 @@ impl SendState {
     }
 
     const fn has_slot(&self) -> bool {
-        self.published < self.done + SLOTS as u64
+        self.has_slots(1)
+    }
+
+    /// Whether the next `count` slots can be filled.
+    const fn has_slots(&self, count: usize) -> bool {
+        self.published + count as u64 <= self.done + SLOTS as u64
     }
 
     /// Withdraws what has not been sent.
@@ -215,7 +220,8 @@ pub(crate) struct Sender {
     engine: Arc<Engine>,
     linger: Duration,
     /// Whether a slot was handed out and not published.
-    taken: bool,
+    /// Slots that were handed out and not published.
+    taken: usize,
 }
 
 impl Sender {
@@ -227,7 +233,7 @@ impl Sender {
             end,
             engine,
             linger,
-            taken: false,
+            taken: 0,
         }
     }
 
@@ -293,22 +299,31 @@ impl MessageSend for Sender {
     }
 
     fn try_slot(&mut self) -> Result<Option<SlotWrite>> {
+        self.try_slot_ahead(0)
+    }
+
+    fn try_slot_ahead(&mut self, ahead: usize) -> Result<Option<SlotWrite>> {
+        if ahead > self.taken {
+            return Ok(None);
+        }
         let slot = self.with(|state| {
-            if !state.has_slot() {
+            if !state.has_slots(ahead + 1) {
                 state.advance(&self.engine);
             }
             state.check()?;
-            Ok(state.has_slot().then(|| SlotWrite {
-                data: state.pool.payload(state.published),
+            Ok(state.has_slots(ahead + 1).then(|| SlotWrite {
+                data: state.pool.payload(state.published + ahead as u64),
                 capacity_bytes: state.pool.step_bytes(),
             }))
         })?;
-        self.taken |= slot.is_some();
+        if slot.is_some() {
+            self.taken = self.taken.max(ahead + 1);
+        }
         Ok(slot)
     }
 
     fn publish(&mut self, header: StepHeader) -> Result<()> {
-        if !self.taken {
+        if self.taken == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "no slot was taken to be published",
@@ -334,7 +349,7 @@ impl MessageSend for Sender {
             self.engine.list(&self.end, &mut state.is_listed, need);
             state.check()
         })?;
-        self.taken = false;
+        self.taken -= 1;
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl SendSetup for ShmSendSetup {
     fn handle(&mut self) -> Result<ConnectHandle> {
         let fds = vec![duplicate(doorbells_fd(&self.doorbells)?)?];
         Ok(ConnectHandle {
-            bytes: self.key.encode(Role::Sender, &Probe::of_this_process()),
+            bytes: Probe::of_this_process().append_to(&self.key.encode(Role::Sender)),
             fds,
         })
     }
@@ -83,13 +83,14 @@ impl RecvSetup for ShmRecvSetup {
             duplicate(doorbells_fd(&self.doorbells)?)?,
         ];
         Ok(ConnectHandle {
-            bytes: self.key.encode(Role::Receiver, &Probe::of_this_process()),
+            bytes: self.key.encode(Role::Receiver),
             fds,
         })
     }
 
     async fn connect(self: Box<Self>, remote: ConnectHandle, _: Instant) -> Result<ConnInfo> {
-        let probe = self.key.check(Role::Sender, &remote.bytes)?;
+        let (handle, probe) = Probe::split_from(&remote.bytes)?;
+        self.key.check(Role::Sender, handle)?;
         let [doorbells] = exactly(remote.fds)?;
         let target = ring_target(&self.doorbells, doorbells)?;
         let mut memory = fifo(self.memory.into_mapping(), self.key.layout())?;

@@ -2,7 +2,8 @@
 //!
 //! Equal [`HostId`](comm_core::HostId)s are a claim (a user can set them); the boot id is the
 //! proof that two processes share a kernel. Descriptors travel over an abstract Unix socket, which
-//! only processes of one network namespace can reach, and only between processes of one user.
+//! only processes of one network namespace can reach, and only between processes of one user. Named
+//! segments need one `/dev/shm` instead, that is one mount of it, whatever the namespaces.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -14,8 +15,8 @@ use crate::NAME;
 /// Version of the facts and of the handles; processes of different versions do not connect.
 pub(crate) const VERSION: u8 = 2;
 
-/// Version, boot id, network namespace, user.
-const BYTES: usize = 1 + 16 + 8 + 4;
+/// Version, boot id, network namespace, user, file system of named segments.
+const BYTES: usize = 1 + 16 + 8 + 4 + 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
@@ -25,10 +26,14 @@ pub(crate) struct Facts {
     network: u64,
     /// Effective user.
     user: u32,
+    /// The file system of named segments, if the process uses those; 0 if it does not.
+    named: u64,
 }
 
 impl Facts {
-    pub(crate) fn of_this_process() -> Result<Self> {
+    /// The facts of this process, which uses named segments in the file system `named` if there is
+    /// one.
+    pub(crate) fn of_this_process(named: Option<u64>) -> Result<Self> {
         let read = |path: &'static str| {
             std::fs::read_to_string(path).map_err(|error| {
                 Error::system("reading the kernel's boot id, which needs /proc", error)
@@ -46,6 +51,7 @@ impl Facts {
             boot,
             network,
             user,
+            named: named.unwrap_or(0),
         })
     }
 
@@ -55,6 +61,7 @@ impl Facts {
         bytes.put_slice(&self.boot);
         bytes.put_u64_le(self.network);
         bytes.put_u32_le(self.user);
+        bytes.put_u64_le(self.named);
         bytes.freeze()
     }
 
@@ -72,6 +79,7 @@ impl Facts {
             boot: take(&mut rest).ok_or(malformed)?,
             network: u64::from_le_bytes(take(&mut rest).ok_or(malformed)?),
             user: u32::from_le_bytes(take(&mut rest).ok_or(malformed)?),
+            named: u64::from_le_bytes(take(&mut rest).ok_or(malformed)?),
         };
         if rest.is_empty() {
             Ok(facts)
@@ -114,12 +122,31 @@ fn check(edge: &Edge<'_>) -> Result<(), String> {
     if sender.process == receiver.process {
         return Ok(());
     }
-    if first.network != second.network {
-        return Err(
-            "the ranks are in different network namespaces (containers), between which \
-                    memory cannot be passed"
-                .to_owned(),
-        );
+    match (first.named, second.named) {
+        (0, 0) if first.network != second.network => {
+            return Err(
+                "the ranks are in different network namespaces (containers), between which \
+                 memory cannot be passed; start them with one network, or with one /dev/shm and \
+                 COMM_SHM_NAMED=1"
+                    .to_owned(),
+            );
+        }
+        (0, 0) => {}
+        (0, _) | (_, 0) => {
+            let without = if first.named == 0 { sender } else { receiver };
+            return Err(format!(
+                "COMM_SHM_NAMED=1 is not set, or has no effect, on rank {}",
+                without.rank
+            ));
+        }
+        (one, other) if one != other => {
+            return Err(
+                "the ranks have different /dev/shm file systems (containers), so named memory is \
+                 not shared; mount the same one in both (`docker run --ipc=container:...`)"
+                    .to_owned(),
+            );
+        }
+        _ => {}
     }
     if first.user != second.user {
         return Err(format!(
@@ -162,6 +189,7 @@ mod tests {
             boot: [7; 16],
             network: 4_026_531_840,
             user: 1000,
+            named: 0,
         }
     }
 
@@ -226,6 +254,23 @@ mod tests {
     }
 
     #[test]
+    fn named_memory_needs_one_file_system_and_no_common_network() {
+        let one = Facts {
+            named: 5,
+            network: 1,
+            ..example()
+        };
+        let other = Facts { network: 2, ..one };
+        assert_eq!(answer(&ranks([one, other], [1, 2])), Verdict::Yes);
+        let elsewhere = Facts { named: 6, ..one };
+        assert_no(&ranks([one, elsewhere], [1, 2]), "different /dev/shm");
+        assert_no(
+            &ranks([one, example()], [1, 2]),
+            "is not set, or has no effect, on rank 1",
+        );
+    }
+
+    #[test]
     fn threads_of_one_process_need_no_descriptor_socket() {
         let network = Facts {
             network: 1,
@@ -246,7 +291,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn any_bytes_are_facts_or_a_reason(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_facts_or_a_reason(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(facts) = Facts::decode(&bytes) {
                 prop_assert_eq!(&facts.encode()[..], &bytes[..]);
             }

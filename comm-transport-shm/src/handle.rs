@@ -5,13 +5,10 @@
 //!         4  version (u32)       20  receiver rank    40  total bytes (u64)
 //!         8  role (u32)          24  channel
 //!        12  slots (u32)         28  connection index
-//!
-//! offset 48  process id (u32)    52  address of the probe (u64)
-//!        60  contents of the probe (16 bytes)
 //! ```
 //!
-//! The second part is for [pulling](crate::pull). Everything is little-endian. Both ends know all values of the first part beforehand, apart from
-//! the role; a difference means that the ends disagree about the edge or about the layout of a FIFO, and is
+//! Everything is little-endian. Both ends know all values beforehand, apart from the role; a
+//! difference means that the ends disagree about the edge or about the layout of a FIFO, and is
 //! refused with the name of the field.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -19,15 +16,11 @@ use comm_core::fifo::{FifoLayout, SLOTS};
 use comm_core::{Edge, Error, ErrorKind, Rank, Result};
 
 use crate::facts::{VERSION, take};
-use crate::pull::Probe;
 
 const MAGIC: [u8; 4] = *b"CSHM";
 
 /// Length of an encoded handle.
-const BYTES: usize = 76;
-/// Length of the part that both ends know beforehand.
-#[cfg(test)]
-const KNOWN_BYTES: usize = 48;
+pub(crate) const BYTES: usize = 48;
 
 /// Which end of the edge made a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +55,7 @@ impl EdgeKey {
     }
 
     /// The handle of the end that has this role.
-    pub(crate) fn encode(&self, role: Role, probe: &Probe) -> Bytes {
+    pub(crate) fn encode(&self, role: Role) -> Bytes {
         let mut bytes = BytesMut::with_capacity(BYTES);
         bytes.put_slice(&MAGIC);
         for (_, value) in self.words(role) {
@@ -71,14 +64,11 @@ impl EdgeKey {
         for (_, value) in self.sizes() {
             bytes.put_u64_le(value);
         }
-        bytes.put_u32_le(probe.process);
-        bytes.put_u64_le(probe.address);
-        bytes.put_slice(&probe.contents);
         bytes.freeze()
     }
 
-    /// Checks the handle of the end that has this role and returns its probe.
-    pub(crate) fn check(&self, role: Role, bytes: &[u8]) -> Result<Probe> {
+    /// Checks the handle of the end that has this role.
+    pub(crate) fn check(&self, role: Role, bytes: &[u8]) -> Result<()> {
         if bytes.len() != BYTES || !bytes.starts_with(&MAGIC) {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -92,15 +82,13 @@ impl EdgeKey {
             compare(field, u64::from(expected), u64::from(actual))?;
         }
         for (field, expected) in self.sizes() {
-            let actual = take(&mut rest).map_or(0, u64::from_le_bytes);
-            compare(field, expected, actual)?;
+            compare(
+                field,
+                expected,
+                take(&mut rest).map_or(0, u64::from_le_bytes),
+            )?;
         }
-        let process = take(&mut rest).map_or(0, u32::from_le_bytes);
-        Ok(Probe {
-            process,
-            address: take(&mut rest).map_or(0, u64::from_le_bytes),
-            contents: take(&mut rest).unwrap_or_default(),
-        })
+        Ok(())
     }
 
     fn words(&self, role: Role) -> [(&'static str, u32); 7] {
@@ -144,14 +132,6 @@ mod tests {
 
     use super::*;
 
-    fn probe() -> Probe {
-        Probe {
-            process: 7,
-            address: 0x1234_5678_9abc,
-            contents: [5; 16],
-        }
-    }
-
     fn key(step_bytes: usize, channel: u32) -> EdgeKey {
         let [first, second] =
             [3, 4].map(|rank| PeerInfo::new(rank, HostId([0; 16]), ProcessId([0; 16])));
@@ -162,9 +142,9 @@ mod tests {
     #[test]
     fn a_handle_fits_its_own_edge_and_role_only() {
         let ours = key(4096, 1);
-        let handle = ours.encode(Role::Sender, &probe());
+        let handle = ours.encode(Role::Sender);
         assert_eq!(handle.len(), BYTES);
-        assert_eq!(ours.check(Role::Sender, &handle).unwrap(), probe());
+        ours.check(Role::Sender, &handle).unwrap();
         for (other, role, field) in [
             (ours, Role::Receiver, "role"),
             (key(4096, 2), Role::Sender, "channel"),
@@ -193,9 +173,9 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn every_change_of_what_both_ends_know_is_refused(at in 0..KNOWN_BYTES, change in 1..=u8::MAX) {
+        fn every_change_of_a_handle_is_refused(at in 0..BYTES, change in 1..=u8::MAX) {
             let key = key(4096, 1);
-            let mut bytes = key.encode(Role::Receiver, &probe()).to_vec();
+            let mut bytes = key.encode(Role::Receiver).to_vec();
             bytes[at] ^= change;
             prop_assert_eq!(
                 key.check(Role::Receiver, &bytes).unwrap_err().kind(),

@@ -32,16 +32,22 @@
 //!   its process (module `pull`), and never writes there.
 //! * A peer can write wrong contents, which is an error or a wrong payload here, and nothing worse.
 //!
+//! With the Cargo feature `named` there is `ShmTransport::named`, which uses named segments instead:
+//! a weaker promise, for processes that cannot hand each other descriptors.
+//!
 //! # Layout of a handle
 //!
-//! 76 bytes, little-endian, checked field by field (module `handle`), and descriptors: from the
-//! receiving end its memory file and its doorbells, from the sending end its doorbells.
+//! 48 bytes, little-endian, checked field by field (module `handle`), from the sending end 28 more for
+//! pulling (module `pull`), and descriptors: from the receiving end its memory file and its doorbells,
+//! from the sending end its doorbells.
 
 #![cfg(target_os = "linux")]
 
 mod edge;
 mod facts;
 mod handle;
+#[cfg(feature = "named")]
+mod named;
 mod peers;
 mod pull;
 
@@ -56,6 +62,8 @@ use comm_core::{
 };
 
 use self::edge::{ShmRecvSetup, ShmSendSetup};
+#[cfg(feature = "named")]
+pub use self::named::{NamedDoorbells, sweep};
 
 /// The name under which users select the transport.
 pub const NAME: &str = "shm";
@@ -70,6 +78,12 @@ pub struct ShmTransport {
 #[derive(Debug)]
 enum State {
     Enabled(Arc<Doorbells>),
+    #[cfg(feature = "named")]
+    Named {
+        doorbells: NamedDoorbells,
+        /// Goes into the names of segments.
+        job: String,
+    },
     Disabled(String),
 }
 
@@ -81,6 +95,24 @@ impl ShmTransport {
     pub const fn new(doorbells: Arc<Doorbells>) -> Self {
         Self {
             state: State::Enabled(doorbells),
+            pulls: false,
+        }
+    }
+
+    /// The transport of a process whose threads wait at `doorbells`, over named segments; `job` goes
+    /// into their names.
+    ///
+    /// The promise is weaker than that of [`ShmTransport::new`]: named memory cannot be sealed, so a
+    /// process of the same user that shrinks a segment ends those that use it; it counts towards the
+    /// size of `/dev/shm`; and a killed process leaves names behind, until a [`sweep`].
+    #[cfg(feature = "named")]
+    #[must_use]
+    pub fn named(doorbells: NamedDoorbells, job: impl Into<String>) -> Self {
+        Self {
+            state: State::Named {
+                doorbells,
+                job: job.into(),
+            },
             pulls: false,
         }
     }
@@ -121,7 +153,9 @@ impl ShmTransport {
     fn doorbells(&self) -> Result<&Arc<Doorbells>> {
         let reason = match &self.state {
             State::Enabled(doorbells) if doorbells.fd().is_some() => return Ok(doorbells),
-            State::Enabled(_) => "the doorbells of this process are not in shared memory",
+            State::Enabled(_) => "the doorbells of this process are not in a memory file",
+            #[cfg(feature = "named")]
+            State::Named { .. } => "it is named",
             State::Disabled(reason) => reason,
         };
         Err(Error::new(
@@ -141,13 +175,17 @@ impl Transport for ShmTransport {
         let mut capabilities = Capabilities::default();
         capabilities.same_process = true;
         capabilities.same_host = true;
-        capabilities.passes_fds = true;
+        capabilities.passes_fds = matches!(self.state, State::Enabled(_));
         capabilities
     }
 
     fn facts(&self) -> Result<Bytes> {
+        #[cfg(feature = "named")]
+        if let State::Named { .. } = &self.state {
+            return Ok(facts::Facts::of_this_process(Some(named::device()?))?.encode());
+        }
         self.doorbells()?;
-        Ok(facts::Facts::of_this_process()?.encode())
+        Ok(facts::Facts::of_this_process(None)?.encode())
     }
 
     fn can_connect(&self, edge: &Edge<'_>) -> Verdict {
@@ -155,10 +193,18 @@ impl Transport for ShmTransport {
     }
 
     async fn setup_send(&self, edge: &Edge<'_>, _deadline: Instant) -> Result<Box<dyn SendSetup>> {
+        #[cfg(feature = "named")]
+        if let State::Named { doorbells, .. } = &self.state {
+            return Ok(Box::new(named::NamedSendSetup::new(edge, doorbells)?));
+        }
         Ok(Box::new(ShmSendSetup::new(edge, self.doorbells()?)?))
     }
 
     async fn setup_recv(&self, edge: &Edge<'_>, _deadline: Instant) -> Result<Box<dyn RecvSetup>> {
+        #[cfg(feature = "named")]
+        if let State::Named { doorbells, job } = &self.state {
+            return Ok(Box::new(named::NamedRecvSetup::new(edge, doorbells, job)?));
+        }
         Ok(Box::new(ShmRecvSetup::new(
             edge,
             self.doorbells()?,

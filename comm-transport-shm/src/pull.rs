@@ -14,18 +14,23 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::OnceLock;
 
+use bytes::{BufMut, Bytes, BytesMut};
 use comm_core::fifo::PeerMemory;
 use comm_core::{Error, ErrorKind, Result};
 
+use crate::facts::take;
+
 /// Random bytes by which a process is recognised.
-pub(crate) const PROBE_BYTES: usize = 16;
+const PROBE_BYTES: usize = 16;
+/// Length of a probe behind a handle: process id (u32), address (u64) and contents, little-endian.
+const BYTES: usize = 4 + 8 + PROBE_BYTES;
 
 /// What a sending end tells so that its memory can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
-    pub(crate) process: u32,
-    pub(crate) address: u64,
-    pub(crate) contents: [u8; PROBE_BYTES],
+    process: u32,
+    address: u64,
+    contents: [u8; PROBE_BYTES],
 }
 
 impl Probe {
@@ -45,6 +50,36 @@ impl Probe {
             address: contents.as_ptr().expose_provenance() as u64,
             contents: *contents,
         }
+    }
+
+    /// The probe behind the bytes of a handle.
+    pub(crate) fn append_to(&self, handle: &[u8]) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(handle.len() + BYTES);
+        bytes.put_slice(handle);
+        bytes.put_u32_le(self.process);
+        bytes.put_u64_le(self.address);
+        bytes.put_slice(&self.contents);
+        bytes.freeze()
+    }
+
+    /// The handle's bytes and the probe behind them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`] if there is not even room for a probe.
+    pub(crate) fn split_from(bytes: &[u8]) -> Result<(&[u8], Self)> {
+        let short = || {
+            let message = "a peer sent something that is no shared memory handle";
+            Error::new(ErrorKind::Protocol, message).with("bytes", bytes.len())
+        };
+        let at = bytes.len().checked_sub(BYTES).ok_or_else(short)?;
+        let (handle, mut rest) = bytes.split_at(at);
+        let probe = Self {
+            process: take(&mut rest).map(u32::from_le_bytes).ok_or_else(short)?,
+            address: take(&mut rest).map(u64::from_le_bytes).ok_or_else(short)?,
+            contents: take(&mut rest).ok_or_else(short)?,
+        };
+        Ok((handle, probe))
     }
 
     /// The process that made the probe, if its memory can be read from here.
@@ -150,6 +185,19 @@ mod tests {
         for process in [0, u32::MAX] {
             assert!(Probe { process, ..own }.try_reach().is_none());
         }
+    }
+
+    #[test]
+    fn a_probe_travels_behind_a_handle() {
+        let probe = Probe {
+            process: 7,
+            address: 0x1234_5678_9abc,
+            contents: [5; PROBE_BYTES],
+        };
+        let bytes = probe.append_to(b"handle");
+        assert_eq!(Probe::split_from(&bytes).unwrap(), (&b"handle"[..], probe));
+        let error = Probe::split_from(&bytes[..BYTES - 1]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol);
     }
 
     #[test]

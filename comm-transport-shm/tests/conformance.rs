@@ -53,3 +53,28 @@ mod separate_doorbells {
 
     comm_testkit::transport_conformance!(Processes);
 }
+
+/// The weaker promise is still the whole contract of transports.
+#[cfg(feature = "named")]
+mod named_segments {
+    use comm_transport_shm::NamedDoorbells;
+
+    use super::*;
+
+    struct Named;
+
+    impl TransportFixture for Named {
+        fn ranks() -> Result<[TestRank; 2]> {
+            let doorbells = NamedDoorbells::of_process("conformance")?;
+            let rank = |rank: Rank, process: u8| {
+                let transport = Arc::new(ShmTransport::named(doorbells.clone(), "conformance"));
+                let process = ProcessId([process; 16]);
+                let bells = Arc::clone(doorbells.doorbells());
+                TestRank::new(rank, HostId([1; 16]), process, transport, bells)
+            };
+            Ok([rank(0, 1)?, rank(1, 2)?])
+        }
+    }
+
+    comm_testkit::transport_conformance!(Named);
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::{features, instructions, loom, process, test, tidy};
+use crate::{features, instructions, loom, process, rdma, test, tidy};
 
 /// Which steps to run.
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ enum Step {
     Clippy,
     /// The documentation builds without a warning.
     Doc,
-    /// Each feature compiles alone and all of them together.
+    /// Each feature passes the tests alone, and all of them together.
     Features,
     /// Unit, integration and documentation tests.
     Test,
@@ -39,6 +39,8 @@ enum Step {
     Loom,
     /// The small paths stay within their budgets of instructions.
     Instructions,
+    /// The RDMA backend on a soft card.
+    Rdma,
 }
 
 impl Step {
@@ -63,6 +65,12 @@ impl Step {
                 return Ok(Verdict::Skipped("valgrind is not installed"));
             }
             Self::Instructions => instructions::run()?,
+            Self::Rdma if !rdma::run()? => {
+                return Ok(Verdict::Skipped(
+                    "no virtual machine with a soft card can be started",
+                ));
+            }
+            Self::Rdma => {}
         }
         Ok(Verdict::Passed)
     }

@@ -34,11 +34,11 @@ fn build() -> Result<PathBuf> {
         .args(["--release", "--package", PACKAGE, "--bin", BINARY])
         .arg("--message-format=json-render-diagnostics")
         .capture()?;
-    executable(&messages, PACKAGE, BINARY)
+    executable(&messages, BINARY)
 }
 
-/// Finds the path of a package's program in cargo's JSON messages.
-pub(crate) fn executable(messages: &str, package: &str, program: &str) -> Result<PathBuf> {
+/// Finds the path of a program in the JSON messages of the cargo that built it.
+pub(crate) fn executable(messages: &str, program: &str) -> Result<PathBuf> {
     #[derive(Deserialize)]
     struct Message {
         executable: Option<PathBuf>,
@@ -60,7 +60,7 @@ pub(crate) fn executable(messages: &str, package: &str, program: &str) -> Result
         .find_map(|message| message.executable);
     match built {
         Some(path) => Ok(path),
-        None => bail!("cargo built `{package}` but reported no program called `{program}`"),
+        None => bail!("cargo reported no program called `{program}`"),
     }
 }
 
@@ -78,19 +78,15 @@ mod tests {
             r#"{"reason":"build-finished","success":true}"#,
         );
         assert_eq!(
-            executable(messages, PACKAGE, BINARY).unwrap(),
+            executable(messages, BINARY).unwrap(),
             PathBuf::from("/t/commctl")
         );
     }
 
     #[test]
     fn a_build_without_the_program_is_an_error() {
-        let error = executable(
-            r#"{"reason":"build-finished","success":true}"#,
-            PACKAGE,
-            BINARY,
-        )
-        .unwrap_err();
+        let error =
+            executable(r#"{"reason":"build-finished","success":true}"#, BINARY).unwrap_err();
         assert!(error.to_string().contains("commctl"), "{error}");
     }
 }

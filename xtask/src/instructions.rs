@@ -83,7 +83,7 @@ fn build() -> Result<PathBuf> {
         .args(["--no-run", "--package", PACKAGE, "--bench", BENCH])
         .arg("--message-format=json-render-diagnostics")
         .capture()?;
-    commctl::executable(&messages, PACKAGE, BENCH)
+    commctl::executable(&messages, BENCH)
 }
 
 /// The instructions of the shortest call: one that never had to wait, whatever the machine was doing.

@@ -15,6 +15,7 @@ mod instructions;
 mod launch;
 mod loom;
 mod process;
+mod rdma;
 mod test;
 mod tidy;
 mod workspace;
@@ -38,7 +39,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Run everything a change has to pass, or only the named steps.
     Ci(ci::Arguments),
-    /// Compile comm-api with each of its features alone, with none and with all.
+    /// Test comm-api with each of its features alone, and let builds that differ meet.
     Features,
     /// Count the instructions of the small paths under valgrind, and hold them to their budget.
     Instructions,
@@ -47,6 +48,8 @@ enum Command {
     Launch(launch::Arguments),
     /// Model-check the lock-free code of comm-core with loom.
     Loom(loom::Arguments),
+    /// Test the RDMA backend on a soft card in a virtual machine, where that is possible.
+    Rdma,
     /// Run the unit, integration and documentation tests of the workspace.
     Test(test::Arguments),
     /// Check the house rules that neither rustc nor clippy knows.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Instructions => instructions::run(),
         Command::Launch(arguments) => launch::run(&arguments),
         Command::Loom(arguments) => loom::run(&arguments),
+        Command::Rdma => rdma::run().map(drop),
         Command::Test(arguments) => test::run(&arguments),
         Command::Tidy => tidy::run(),
     };

@@ -15,11 +15,30 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
+/// Tests of features that are off by default.
+const OPTIONAL: [&[&str]; 2] = [
+    &["--package", "comm-transport-shm", "--features", "named"],
+    &[
+        "--package",
+        "comm-api",
+        "--features",
+        "shm-named",
+        "--test",
+        "containers",
+    ],
+];
+
 /// Runs the tests; fails when one fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut cargo = process::cargo("test");
     if arguments.packages.is_empty() {
         cargo = cargo.arg("--workspace");
+        // What the default features leave out.
+        if arguments.arguments.is_empty() {
+            for selection in OPTIONAL {
+                process::cargo("test").args(selection).run()?;
+            }
+        }
     }
     for package in &arguments.packages {
         cargo = cargo.args(["--package", package]);

@@ -7,6 +7,7 @@ use comm_bench::{Operation, Suite};
 use comm_core::{Error, ErrorKind, Result};
 
 use super::options::{OperationChoice, Options};
+use super::transports::P2P;
 
 /// The ranks of a job for which no number is given.
 const RANKS: u32 = 2;
@@ -21,10 +22,15 @@ const TOTAL_TIME: Duration = Duration::from_secs(60);
 /// However many measurements there are: batches for a median and a 99th percentile.
 const LEAST_TIME: Duration = Duration::from_millis(20);
 
-/// Workers that are started together, and what they measure.
+/// The transports of an overview, as far as they are compiled in.
+const OVERVIEW: [&str; 3] = [P2P, "shm", "net"];
+
+/// Ranks that are started together, and what they measure.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Job {
     pub(super) ranks: u32,
+    /// Transports that may be used; empty for the library's choice.
+    pub(super) transports: Vec<String>,
     pub(super) suite: Suite,
 }
 
@@ -34,18 +40,39 @@ pub(super) struct Job {
 ///
 /// [`ErrorKind::InvalidArgument`] when a job cannot measure what is asked for.
 pub(super) fn of(options: &Options) -> Result<Vec<Job>> {
-    let mut jobs = if options.operations.is_empty() && options.ranks.is_empty() {
-        let ranks = MORE_RANKS;
-        let suite = options.suite(vec![Operation::AllReduce]);
-        vec![job(options, RANKS)?, Job { ranks, suite }]
+    let mut jobs = if options.is_overview() {
+        overview(options)?
     } else if options.ranks.is_empty() {
         vec![job(options, RANKS)?]
     } else {
         let jobs = options.ranks.iter().map(|&ranks| job(options, ranks));
         jobs.collect::<Result<_>>()?
     };
+    if options.operations.is_empty() && options.ranks.is_empty() {
+        jobs.push(Job {
+            ranks: MORE_RANKS,
+            transports: options.transports(),
+            suite: options.suite(vec![Operation::AllReduce]),
+        });
+    }
     if options.time.is_none() {
         share_time(&mut jobs);
+    }
+    Ok(jobs)
+}
+
+/// Everything over each transport in turn, or over any if none of them is compiled in.
+fn overview(options: &Options) -> Result<Vec<Job>> {
+    let compiled = comm_api::compiled_transports();
+    let mut jobs = Vec::new();
+    for name in OVERVIEW.iter().filter(|name| compiled.contains(name)) {
+        jobs.push(Job {
+            transports: vec![(*name).to_owned()],
+            ..job(options, RANKS)?
+        });
+    }
+    if jobs.is_empty() {
+        jobs.push(job(options, RANKS)?);
     }
     Ok(jobs)
 }
@@ -110,7 +137,11 @@ fn job(options: &Options, ranks: u32) -> Result<Job> {
     }
     let suite = options.suite(operations);
     suite.validate(ranks)?;
-    Ok(Job { ranks, suite })
+    Ok(Job {
+        ranks,
+        transports: options.transports(),
+        suite,
+    })
 }
 
 /// As which rank this process was launched, if it was.
@@ -147,14 +178,28 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_two_ranks_do_everything_and_four_reduce() {
-        assert_eq!(
-            jobs("--min-bytes 1K"),
-            [
-                (2, Operation::ALL.to_vec()),
-                (4, vec![Operation::AllReduce])
-            ]
-        );
+    fn without_arguments_two_ranks_do_everything_over_each_transport_and_four_reduce() {
+        let all = || (2, Operation::ALL.to_vec());
+        let four = || (4, vec![Operation::AllReduce]);
+        assert_eq!(jobs("--min-bytes 1K"), [all(), all(), all(), four()]);
+        let transports: Vec<_> = of(&parse("").unwrap())
+            .unwrap()
+            .into_iter()
+            .map(|job| job.transports.join(","))
+            .collect();
+        assert_eq!(transports, ["p2p", "shm", "net", ""]);
+    }
+
+    #[test]
+    fn over_a_given_transport_all_operations_are_measured() {
+        for name in ["p2p", "shm", "net", "uds", "auto"] {
+            let line = format!("--transport {name}");
+            let found = of(&parse(&line).unwrap()).unwrap();
+            let wanted = if name == "auto" { "" } else { name };
+            assert!(found.iter().all(|job| job.transports.join(",") == wanted));
+            assert_eq!(found[0].suite.operations, Operation::ALL);
+            assert_eq!((found.len(), found[1].ranks), (2, 4));
+        }
     }
 
     #[test]
@@ -172,7 +217,7 @@ mod tests {
             .sum();
         assert!((total - 60.0).abs() < 1.0, "{total}");
         assert_eq!(times("--op pingpong"), [0.2]);
-        assert_eq!(times("--time 3"), [3.0, 3.0]);
+        assert_eq!(times("--time 3"), [3.0; 4]);
         assert_eq!(times("--factor 1000000000 -n 2"), [0.2]);
     }
 

@@ -4,13 +4,13 @@
 //!
 //! * **Alone** it starts its workers by the launcher (see [`launch`]), as many as
 //!   `--ranks` says and one job after the other; nothing of them stays behind. The workers are this
-//!   program again, under a hidden command.
+//!   program again, under a hidden command. Over p2p the ranks are threads of one worker.
 //! * **Inside a launched job** (a launcher's variables are set: `commctl launch`, torchrun, ...) it
 //!   is one of the workers and starts nothing, so it measures between machines too. All ranks are
 //!   given the same arguments.
 //! * **With `--against`** it measures other systems in turn with the library, see `against/`.
-//! * **Without arguments** it measures every operation with 2 ranks and all-reduce with 4 as well,
-//!   from 8 B to 64 MiB, within two minutes.
+//! * **Without arguments** it measures every operation with 2 ranks over p2p, shm and net, and
+//!   all-reduce with 4 ranks, from 8 B to 64 MiB, within two minutes.
 //! * **Output**: rank 0 prints the tables on standard output, plain text whether or not that is a
 //!   terminal; with `--json FILE` it also writes one JSON object per line and row. Progress shows
 //!   on standard error if that is a terminal.
@@ -22,6 +22,7 @@ mod against;
 mod jobs;
 mod memory;
 mod options;
+mod transports;
 mod worker;
 
 pub use against::{AgainstOptions, System};
@@ -39,7 +40,7 @@ use comm_core::{Error, ErrorKind, Result};
 
 use crate::launch;
 use jobs::Job;
-use worker::Order;
+use worker::{Order, Threads};
 
 /// Measures what the options say and returns the exit code for this process.
 ///
@@ -51,7 +52,7 @@ use worker::Order;
 /// When the options contradict each other or the job they run in, when the JSON file cannot be
 /// written, and what the launcher, or as a worker the library, returns.
 pub fn run(options: &Options) -> Result<u8> {
-    options.check_transports()?;
+    transports::check(&options.transports())?;
     if let Some(launched) = jobs::launched(&|key| std::env::var(key).ok())? {
         return join(options, &launched);
     }
@@ -85,9 +86,18 @@ fn join(options: &Options, launched: &LaunchEnvironment) -> Result<u8> {
 
 /// Starts the workers of a job and waits for their end.
 fn start(options: &Options, job: Job, is_first: bool) -> Result<u8> {
-    let workers = job.ranks;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let order = serde_json::to_string(&order(options, job, is_first)).map_err(|error| {
+    let pin = options.pin(job.ranks, cpus);
+    let (mut workers, mut pin_workers) = (job.ranks, pin);
+    let mut order = order(options, job, is_first);
+    if transports::need_threads(&order.transports) {
+        order.threads = Some(Threads {
+            ranks: workers,
+            pin,
+        });
+        (workers, pin_workers) = (1, None);
+    }
+    let order = serde_json::to_string(&order).map_err(|error| {
         Error::new(ErrorKind::Internal, "the workers' orders cannot be written").with_source(error)
     })?;
     let ended = launch::run(&launch::Options {
@@ -96,7 +106,7 @@ fn start(options: &Options, job: Job, is_first: bool) -> Result<u8> {
         no_prefix: true,
         rendezvous: None,
         grace: Duration::from_secs(2),
-        pin: options.pin(workers, cpus),
+        pin: pin_workers,
         program: [own_program(), WORKER_COMMAND.into(), order.into()].into(),
     })?;
     Ok(exit_code(ended))
@@ -114,7 +124,8 @@ fn own_program() -> OsString {
 fn order(options: &Options, job: Job, is_first: bool) -> Order {
     Order {
         suite: job.suite,
-        transports: options.transports(),
+        transports: job.transports,
+        threads: None,
         json: options.json.clone(),
         progress: std::io::stderr().is_terminal(),
         is_first,

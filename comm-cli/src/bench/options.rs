@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use comm_bench::{Operation, Places, Size, Suite, Sweep};
-use comm_core::{DType, Error, ErrorKind, ReduceOp, Result};
+use comm_core::{DType, Error, ReduceOp, Result};
 
 use super::against::AgainstOptions;
+use super::transports::AUTO;
 use crate::launch::Pin;
 
 /// More ranks than this cannot run on one machine; a typing error can ask for them.
 const MAX_RANKS: i64 = 32_767;
-/// Means any transport, in the library's own order.
-const AUTO: &str = "auto";
+/// The ratio of sizes.
+const FACTOR: u64 = 2;
+/// The same where several transports are measured one after the other.
+const OVERVIEW_FACTOR: u64 = 8;
 
 /// Arguments of `commctl bench`.
 ///
@@ -24,11 +27,14 @@ pub struct Options {
     #[arg(long = "op", value_name = "OPERATION,..", value_delimiter = ',')]
     pub operations: Vec<OperationChoice>,
 
-    /// Which transports may connect the ranks, tried in this order; auto for the library's choice.
-    #[arg(long = "transport", value_name = "NAME,..", value_delimiter = ',', default_value = AUTO)]
+    /// Which transports may connect the ranks, tried in this order: p2p (ranks are then threads of
+    /// one process), shm, verbs, net, uds (the example of a transport of one's own), or auto for the
+    /// library's choice. [default: auto; without --op and --ranks p2p, shm and net in turn]
+    #[arg(long = "transport", value_name = "NAME,..", value_delimiter = ',')]
     pub transports: Vec<String>,
 
-    /// How many ranks to start; several numbers for several jobs. [default: 2, and 4 for all_reduce]
+    /// How many ranks to start; several numbers for several jobs. [default: 2, and 4 for all_reduce
+    /// without --op]
     #[arg(long, short = 'n', value_name = "N,..", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     pub ranks: Vec<u32>,
@@ -41,10 +47,11 @@ pub struct Options {
     #[arg(long, short = 'e', value_name = "SIZE", value_parser = size)]
     pub max_bytes: Option<Size>,
 
-    /// The ratio of one size to the one before.
-    #[arg(long, short = 'f', value_name = "N", default_value_t = 2)]
+    /// The ratio of one size to the one before. [default: 2; 8 without --op, --ranks and
+    /// --transport]
+    #[arg(long, short = 'f', value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(2..))]
-    pub factor: u64,
+    pub factor: Option<u64>,
 
     /// Element types: f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64.
     #[arg(
@@ -138,6 +145,11 @@ impl Options {
         }
     }
 
+    /// Whether nothing is said about what to measure over what: an overview is wanted.
+    pub(super) const fn is_overview(&self) -> bool {
+        self.operations.is_empty() && self.ranks.is_empty() && self.transports.is_empty()
+    }
+
     /// What the workers of a job of so many ranks are bound to, on a machine with so many CPUs.
     ///
     /// Ranks that do not share CPUs are bound unless the user says otherwise: the kernel likes to
@@ -147,25 +159,13 @@ impl Options {
         self.pin.or(by_default)
     }
 
-    /// Whether the transports asked for can be in this program at all.
-    pub(super) fn check_transports(&self) -> Result<()> {
-        let compiled = comm_api::compiled_transports();
-        for name in self.transports() {
-            if !compiled.contains(&name.as_str()) {
-                let there_is = match compiled {
-                    [] => "no transport is".to_owned(),
-                    names => format!("{} and {AUTO} are", names.join(", ")),
-                };
-                let message =
-                    format!("transport '{name}' is not compiled in; {there_is} available");
-                return Err(Error::new(ErrorKind::Unavailable, message));
-            }
-        }
-        Ok(())
-    }
-
     /// The measurements of a job of so many ranks.
     pub(super) fn suite(&self, operations: Vec<Operation>) -> Suite {
+        let factor = if self.is_overview() {
+            OVERVIEW_FACTOR
+        } else {
+            FACTOR
+        };
         let max = self
             .max_bytes
             .unwrap_or_else(|| self.min_bytes.max(Size(64 << 20)));
@@ -174,7 +174,7 @@ impl Options {
             sizes: Sweep {
                 min: self.min_bytes,
                 max,
-                factor: self.factor,
+                factor: self.factor.unwrap_or(factor),
             },
             dtypes: self.dtype.clone(),
             redops: self.redop.clone(),
@@ -231,8 +231,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_arguments_the_suite_is_the_librarys_default() {
-        let options = parse("").unwrap();
+    fn what_is_not_given_is_the_librarys_default() {
+        let options = parse("--transport auto").unwrap();
         assert_eq!(options.suite(Operation::ALL.to_vec()), Suite::default());
         assert_eq!(options.transports(), [""; 0]);
     }
@@ -311,19 +311,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_transport_that_is_not_there_is_refused_with_those_that_are() {
-        let error = parse("--transport carrier-pigeon")
-            .unwrap()
-            .check_transports()
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-        let text = error.to_string();
-        assert!(
-            text.contains("'carrier-pigeon'") && text.contains("available"),
-            "{text}"
-        );
-        for name in comm_api::compiled_transports() {
-            assert!(text.contains(name), "{text}");
-        }
+    fn without_arguments_sizes_are_few_but_reach_as_far() {
+        let factor = |line| parse(line).unwrap().suite(vec![]).sizes.factor;
+        assert_eq!((factor(""), factor("--min-bytes 1K")), (8, 8));
+        assert_eq!((factor("--op init"), factor("--transport auto")), (2, 2));
+        assert_eq!((factor("-n 3"), factor("--factor 4")), (2, 4));
     }
 }

@@ -49,7 +49,7 @@ mod guard;
 mod lines;
 mod options;
 mod output;
-mod placement;
+pub(crate) mod placement;
 mod policy;
 mod port;
 // The two modules that call into libc; everything else is checked by the compiler.

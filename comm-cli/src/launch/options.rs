@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// More workers than this cannot run on one machine; a typing error can ask for them.
 const MAX_WORKERS: i64 = 32_767;
@@ -42,7 +43,7 @@ pub struct Options {
 }
 
 /// What a worker is bound to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Pin {
     /// One of the CPUs that the launcher may use.

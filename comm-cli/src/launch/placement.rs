@@ -16,7 +16,7 @@ use super::options::Pin;
 /// # Errors
 ///
 /// When the system does not tell the allowed CPUs.
-pub(super) fn plan(pin: Option<Pin>, workers: u32) -> Result<Option<Vec<CpuSet>>> {
+pub(crate) fn plan(pin: Option<Pin>, workers: u32) -> Result<Option<Vec<CpuSet>>> {
     let Some(pin) = pin else { return Ok(None) };
     let allowed = sched_getaffinity(None)
         .map_err(|error| Error::system("reading which CPUs this process may use", error))?;

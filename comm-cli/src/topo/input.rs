@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use comm_core::{Error, Result};
-use comm_graph::detect::{Machine, Slots, SysfsGpus, SystemFiles};
+#[cfg(feature = "nvml")]
+use comm_graph::detect::NvmlGpus;
+use comm_graph::detect::{GpuProbe, Machine, Slots, SysfsGpus, SystemFiles};
 use comm_graph::model::{System, build};
 use comm_graph::plan::Plan;
 use comm_graph::xml::{Document, parse, validate};
@@ -64,12 +66,31 @@ pub(super) fn detected(root: &Path, slots: Slots, lookup: Lookup<'_>) -> Result<
         }
         None => Document::new("detected"),
     };
-    let machine = Machine::detect(&SystemFiles::at(root), &SysfsGpus);
+    let (probe, lacking) = gpu_probe(root);
+    let machine = Machine::detect(&SystemFiles::at(root), &*probe);
+    if let (Some(lacking), true) = (lacking, !machine.gpus.is_empty()) {
+        eprintln!("warning: {lacking}");
+    }
     machine.fill(&mut base, slots);
     if let Some(path) = variable(lookup, "TOPO_DUMP_FILE") {
         write(&path, &base.to_xml())?;
     }
     Ok(base)
+}
+
+/// NVIDIA's driver where there is one, else sysfs and the reason.
+///
+/// The driver knows this machine, not the one of another root.
+fn gpu_probe(root: &Path) -> (Box<dyn GpuProbe>, Option<Error>) {
+    #[cfg(feature = "nvml")]
+    if root == Path::new("/") {
+        return match NvmlGpus::load() {
+            Ok(gpus) => (Box::new(gpus), None),
+            Err(error) => (Box::new(SysfsGpus), Some(error)),
+        };
+    }
+    let _ = root;
+    (Box::new(SysfsGpus), None)
 }
 
 fn base_file(root: &Path, lookup: Lookup<'_>) -> Option<PathBuf> {

@@ -6,3 +6,4 @@ mod arguments;
 mod command;
 mod jobs;
 mod results;
+mod transports;

@@ -30,7 +30,7 @@ use std::fmt;
 use std::time::Duration;
 
 #[cfg(all(target_os = "linux", not(comm_loom)))]
-pub use shared::PeerDoorbells;
+pub use shared::{DOORBELL_SET_BYTES, PeerDoorbells};
 
 use self::park::Bell;
 use crate::sync::{Arc, Mutex};
@@ -70,6 +70,22 @@ impl Doorbells {
         Ok(Self::with(Bells::Shared(shared::SharedBells::create()?)))
     }
 
+    /// A set in memory that other processes can map, but not as a memory file.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PeerDoorbells::from_raw`], and the memory is zero.
+    #[cfg(all(target_os = "linux", not(comm_loom)))]
+    #[must_use]
+    pub unsafe fn from_raw(
+        base: std::ptr::NonNull<u8>,
+        owner: std::sync::Arc<dyn std::any::Any + Send + Sync>,
+    ) -> Arc<Self> {
+        // SAFETY: the caller's promise.
+        let shared = unsafe { shared::SharedBells::from_raw(base, owner) };
+        Self::with(Bells::Shared(shared))
+    }
+
     fn with(bells: Bells) -> Arc<Self> {
         // Number 0 means "nobody waits" in a source, so it is never handed out.
         let free = (1..u32::try_from(DOORBELLS_PER_SET).unwrap_or(u32::MAX))
@@ -81,13 +97,13 @@ impl Doorbells {
         })
     }
 
-    /// The memory file of a shared set.
+    /// The memory file of a shared set, if it is in one.
     #[cfg(all(target_os = "linux", not(comm_loom)))]
     #[must_use]
     pub fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         match &self.bells {
             Bells::Heap(_) => None,
-            Bells::Shared(shared) => Some(shared.fd()),
+            Bells::Shared(shared) => shared.fd(),
         }
     }
 

@@ -169,6 +169,12 @@ impl SealedMemory {
         self.mapping
     }
 
+    /// File and memory apart.
+    #[must_use]
+    pub fn into_parts(self) -> (OwnedFd, SharedMapping) {
+        (self.fd, self.mapping)
+    }
+
     /// The memory.
     #[must_use]
     pub const fn mapping(&self) -> &SharedMapping {

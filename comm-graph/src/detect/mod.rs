@@ -29,9 +29,9 @@
 //! # GPUs
 //!
 //! sysfs shows that there is a GPU and where, but neither its compute capability nor its NVLinks.
-//! Those come from the vendor's library, and calling one is unsafe code, which this crate forbids.
-//! So GPUs come from a [`GpuProbe`] that the caller may supply; [`SysfsGpus`] is the one without
-//! any library.
+//! Those come from the vendor's library. So GPUs come from a [`GpuProbe`] that the caller supplies:
+//! [`SysfsGpus`] is the one without any library; with the feature `nvml`, `NvmlGpus` asks NVIDIA's,
+//! which it loads at run time.
 
 mod cgroup;
 mod cpus;
@@ -40,6 +40,8 @@ mod fill;
 mod gpus;
 mod machine;
 mod net;
+#[cfg(feature = "nvml")]
+mod nvml;
 mod pci;
 
 pub use cpus::{CpuInfo, CpuSet, NumaNode};
@@ -48,4 +50,6 @@ pub use fill::Slots;
 pub use gpus::{C2c, Gpu, GpuLink, GpuProbe, SysfsGpus};
 pub use machine::Machine;
 pub use net::{Port, PortKind};
+#[cfg(feature = "nvml")]
+pub use nvml::NvmlGpus;
 pub use pci::PciDevice;

@@ -3,4 +3,6 @@
 mod broken;
 mod filling;
 mod machines;
+#[cfg(feature = "nvml")]
+mod nvml;
 mod tree;

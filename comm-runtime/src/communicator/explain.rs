@@ -25,12 +25,16 @@ pub struct Explanation {
     pub rank: Rank,
     /// Who started the processes; `None` if the program said by itself who it is.
     pub launcher: Option<Launcher>,
+    /// Where the ranks met, without any secret.
+    pub meeting: String,
     /// All ranks.
     pub peers: Vec<PeerInfo>,
+    /// The ranks in the order in which they stand in rings: near ones are neighbours.
+    pub ring: Vec<Rank>,
     /// Registered transports in the order in which they are tried, with what keeps this rank from
     /// using them.
     pub transports: TransportTable,
-    /// Edges connected so far.
+    /// Edges connected so far: those of collectives first, by peer and channel.
     pub edges: Vec<ConnectedEdge>,
     /// Every effective value and its source.
     pub settings: Vec<Setting>,
@@ -43,12 +47,16 @@ impl Communicator {
     #[must_use]
     pub fn explain(&self) -> Explanation {
         let core = &self.core;
+        let mut edges = core.connector.connected();
+        edges.sort_by_key(|edge| (edge.index, edge.peer, edge.channel, !edge.sends));
         Explanation {
             rank: core.rank,
             launcher: core.launcher,
+            meeting: core.meeting.clone(),
             peers: core.peers.clone(),
+            ring: core.planner.order().ranks(core.world_size()),
             transports: core.transport_table.clone(),
-            edges: core.connector.connected(),
+            edges,
             settings: core.settings.clone(),
             wait: core.policy,
         }
@@ -62,6 +70,7 @@ impl fmt::Display for Explanation {
             Some(launcher) => writeln!(f, ", started by {launcher}")?,
             None => writeln!(f)?,
         }
+        writeln!(f, "met at {}", self.meeting)?;
         let mut hosts: BTreeMap<_, Vec<&PeerInfo>> = BTreeMap::new();
         for peer in &self.peers {
             hosts
@@ -80,6 +89,12 @@ impl fmt::Display for Explanation {
                 peers[0].cpus,
                 ranks.join(", ")
             )?;
+        }
+        if !self.ring.is_sorted() {
+            writeln!(f, "ring: {:?}", self.ring)?;
+        }
+        if self.transports.is_empty() {
+            writeln!(f, "transport: none is compiled in or registered")?;
         }
         for (name, unavailable) in &self.transports {
             match unavailable {

@@ -83,6 +83,8 @@ pub(crate) struct Core {
     settings: Vec<Setting>,
     transport_table: TransportTable,
     launcher: Option<Launcher>,
+    /// Where the ranks met, in words.
+    meeting: String,
     fork: ForkGuard,
     this: OnceLock<Weak<Self>>,
 }

@@ -376,7 +376,7 @@ const fn describe(reason: RejectReason) -> &'static str {
         RejectReason::Remote => "a job without a secret takes no connections from other hosts",
         RejectReason::Unknown => {
             "the member or job that was asked for is not here: it has left, or another job uses \
-             this port"
+             this port (ranks of one job have the same COMM_JOB_ID)"
         }
         RejectReason::Duplicate => {
             "another process is already connected under this rank; every rank may be started once"

@@ -116,8 +116,8 @@ pub(crate) fn bind(address: IpAddr, ports: &Ports) -> Result<std::net::TcpListen
     }
     Err(Error::new(
         ErrorKind::ResourceExhausted,
-        "every port of the configured range is taken; widen COMM_PORT_RANGE (one port per process \
-         of this host) or leave it unset",
+        "every port of the configured range is taken; widen COMM_PORT_RANGE (two ports for each \
+         process of this host) or leave it and COMM_PORT unset",
     )
     .with("address", address)
     .with("ports", ports))
@@ -226,15 +226,23 @@ impl HalfOpen {
 }
 
 async fn handshake(core: Arc<Core>, mut stream: TcpStream, peer: SocketAddr, number: u64) {
+    let mut asked_for = None;
     let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, async {
         liveness::prepare(&stream)?;
         hello::accept(&mut stream, core.tag(), |hello| {
+            asked_for = Some((hello.purpose.clone(), hello.process.pid));
             admit(&core, hello, peer.ip())
         })
         .await
     })
     .await;
     core.half_open.finished(number);
+    if let (Ok(Err(failure)), Some((Purpose::Rendezvous { job }, pid))) = (&shaken, asked_for)
+        && matches!(failure.reason, Some(RejectReason::Secret { .. }))
+    {
+        let reason = failure.error.message();
+        core.tables.note_refusal(job, peer.ip(), pid, reason);
+    }
     match shaken {
         Ok(Ok(hello)) => hand_over(&core, stream, peer, &hello),
         Ok(Err(failure)) => {

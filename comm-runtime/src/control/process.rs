@@ -46,6 +46,7 @@ pub struct ProcessOptions {
     ports: Ports,
     interfaces: Option<InterfaceFilter>,
     host_id: Option<String>,
+    doorbells: Option<Arc<Doorbells>>,
 }
 
 impl ProcessOptions {
@@ -81,6 +82,14 @@ impl ProcessOptions {
     #[must_use]
     pub fn host_id(mut self, text: Option<String>) -> Self {
         self.host_id = text;
+        self
+    }
+
+    /// Gives the process doorbells that were made elsewhere, for peers that cannot be handed a
+    /// descriptor. Only the first [`Process::acquire`] of a process looks at them.
+    #[must_use]
+    pub fn doorbells(mut self, doorbells: Option<Arc<Doorbells>>) -> Self {
+        self.doorbells = doorbells;
         self
     }
 
@@ -170,10 +179,13 @@ impl Process {
             })
             .map_err(|error| Error::system("starting the control thread", error))?;
         tracing::debug!(process = %core.id, addresses = ?core.addresses(options.scope), "control plane started");
-        #[cfg(target_os = "linux")]
-        let doorbells = Doorbells::shared()?;
-        #[cfg(not(target_os = "linux"))]
-        let doorbells = Doorbells::local();
+        let doorbells = match &options.doorbells {
+            Some(doorbells) => Arc::clone(doorbells),
+            #[cfg(target_os = "linux")]
+            None => Doorbells::shared()?,
+            #[cfg(not(target_os = "linux"))]
+            None => Doorbells::local(),
+        };
         Ok(Self {
             core,
             doorbells,

@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use comm_core::{Error, ErrorKind, Result};
+use comm_core::{Error, ErrorKind, Rank, Result};
 
 use super::interfaces::InterfaceFilter;
 use super::join::DEFAULT_JOIN_TIMEOUT;
 use super::listener::Ports;
 use super::liveness::Heartbeat;
 use super::process::{ListenScope, ProcessOptions};
+use super::rendezvous::Visitor;
 use super::secret::JobSecret;
 
 /// The settings of the control plane.
@@ -45,6 +46,8 @@ pub struct ControlSettings {
     pub interfaces: Option<InterfaceFilter>,
     /// The identity of the host (`COMM_HOSTID`, `NCCL_HOSTID`).
     pub host_id: Option<String>,
+    /// What tells this job apart from others that meet at the same host and port (`COMM_JOB_ID`).
+    pub job_id: Option<String>,
     /// How long a join may take (`COMM_INIT_TIMEOUT_SECONDS`).
     pub join_timeout: Duration,
     /// When a silent peer is dead (`COMM_HEARTBEAT_TIMEOUT_SECONDS`).
@@ -60,6 +63,7 @@ impl Default for ControlSettings {
             ports: Ports::default(),
             interfaces: None,
             host_id: None,
+            job_id: None,
             join_timeout: DEFAULT_JOIN_TIMEOUT,
             heartbeat: Heartbeat::default(),
         }
@@ -97,6 +101,7 @@ impl ControlSettings {
             ports,
             interfaces: parsed(variable, &["COMM_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])?,
             host_id: variable("COMM_HOSTID").or_else(|| variable("NCCL_HOSTID")),
+            job_id: variable("COMM_JOB_ID").filter(|id| !id.is_empty()),
             join_timeout: join_timeout.unwrap_or(defaults.join_timeout),
             heartbeat: heartbeat.map_or(defaults.heartbeat, Heartbeat::after),
         })
@@ -116,6 +121,38 @@ impl ControlSettings {
             .ports(self.ports.clone())
             .interfaces(self.interfaces.clone())
             .host_id(self.host_id.clone())
+    }
+
+    /// The ports on which transports listen: the same range as the control plane's, or the one
+    /// behind it if that is a single port (`COMM_PORT`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfiguration`] if there is no port behind it.
+    pub fn data_ports(&self) -> Result<Ports> {
+        match &self.ports {
+            Ports::Range(range) if range.start() == range.end() => {
+                let next = range.start().checked_add(1).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::InvalidConfiguration,
+                        "COMM_PORT is the control plane's port and the next one carries data; \
+                         65535 has no next one",
+                    )
+                })?;
+                Ok(Ports::Range(next..=next))
+            }
+            ports => Ok(ports.clone()),
+        }
+    }
+
+    /// What `rank` brings to a rendezvous.
+    #[must_use]
+    pub fn visitor(&self, rank: Rank) -> Visitor {
+        let mut visitor = Visitor::new(rank);
+        visitor.secret.clone_from(&self.secret);
+        visitor.insecure = self.insecure;
+        visitor.job_id.clone_from(&self.job_id);
+        visitor
     }
 }
 
@@ -255,6 +292,18 @@ mod tests {
             settings.process_options().listen_scope(),
             ListenScope::Network
         );
+    }
+
+    #[test]
+    fn data_takes_the_same_range_or_the_port_behind_a_single_one() {
+        let of = |name, value| detect(&[(name, value)]).unwrap().data_ports();
+        let range = of("COMM_PORT_RANGE", "20000-20100").unwrap();
+        assert_eq!(range, Ports::Range(20_000..=20_100));
+        let behind = of("COMM_PORT", "20000").unwrap();
+        assert_eq!(behind, Ports::Range(20_001..=20_001));
+        assert_eq!(detect(&[]).unwrap().data_ports().unwrap(), Ports::Any);
+        let error = of("COMM_PORT", "65535").unwrap_err();
+        assert!(error.message().contains("COMM_PORT"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,10 @@ use comm_core::{ConnectionIndex, Edge, PeerInfo, Transport, Verdict};
 pub(super) fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
     for end in [edge.sender, edge.receiver] {
         if end.transport_facts(transport.name()).is_none() {
-            return Some(format!("rank {} does not have it", end.rank));
+            return Some(match end.unavailable.get(transport.name()) {
+                Some(reason) => format!("rank {} cannot use it: {reason}", end.rank),
+                None => format!("rank {} does not have it", end.rank),
+            });
         }
     }
     match transport.can_connect(edge) {

@@ -100,14 +100,6 @@ impl SendEnd {
         }
     }
 
-    /// Whether the peer uses addresses of this end's memory, since both are of one process.
-    pub(crate) const fn shares_addresses(&self) -> bool {
-        match &self.kind {
-            SendKind::Memory(fifo) => fifo.carries_offers(),
-            SendKind::Message(_) => false,
-        }
-    }
-
     /// Offers `bytes` bytes as the next step; `false` if there is no credit now.
     ///
     /// # Safety
@@ -236,6 +228,14 @@ impl SendEnd {
         match &mut self.kind {
             SendKind::Memory(_) => Err(no_direct()),
             SendKind::Message(message) => message.arm_direct(doorbell),
+        }
+    }
+
+    /// Whether the own memory may be offered over this edge.
+    pub(crate) const fn offers_memory(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.carries_offers(),
+            SendKind::Message(_) => false,
         }
     }
 
@@ -467,6 +467,14 @@ impl RecvEnd {
         }
     }
 
+    /// Whether this end uses addresses that the sender offers, since both are of one process.
+    pub(crate) const fn takes_offers(&self) -> bool {
+        match &self.kind {
+            RecvKind::Memory(fifo) => fifo.carries_offers(),
+            RecvKind::Message(_) => false,
+        }
+    }
+
     #[cold]
     fn mismatch(&self, identity: &Identity, theirs: PackedSignature) -> Error {
         match Signature::unpack(theirs) {
@@ -567,9 +575,8 @@ pub(crate) fn mismatch_with_unknown(rank: Rank, own: &Signature, peer: Rank) -> 
 #[cold]
 pub(crate) fn no_offers(peer: Rank) -> Error {
     Error::new(
-        ErrorKind::Unavailable,
-        "an operation needs direct access to a peer's memory, and the edge that was connected does \
-         not give it; explain() tells why. Choose another algorithm by COMM_ALGO",
+        ErrorKind::Internal,
+        "an operation works on a peer's memory over an edge that does not lead there",
     )
     .with("peer", peer)
 }

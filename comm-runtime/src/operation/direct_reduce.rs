@@ -12,6 +12,10 @@
 //! A share of *any* buffer is touched by its rank alone, so input and output may be the same memory
 //! on some ranks and different on others, and no step between reading and writing is needed.
 //!
+//! Before the first such operation of a communicator the ranks [vote](super::direct_vote) whether all
+//! their edges lead to the peers' memory. If one does not, this and all later operations of the plan
+//! go around the ring instead, with the same result.
+//!
 //! # Giving up
 //!
 //! The work on a share goes in slices; peers' memory is claimed for one slice at a time. A rank that
@@ -20,12 +24,13 @@
 
 use std::sync::Arc;
 
-use comm_core::Result;
 use comm_core::fifo::{Claim, Offer, Offers};
+use comm_core::{Error, ErrorKind, Result};
 
-use super::{BlockedOn, Buffers, Ends, Progress};
+use super::direct_vote::Vote;
+use super::{BlockedOn, Buffers, Ends, ProgramRun, Progress};
 use crate::edge::ends::{Identity, no_offers};
-use crate::plan::{Plan, Resolved};
+use crate::plan::{Flow, Plan, Resolved};
 use comm_kernels::{self as kernels, Reducer};
 
 /// Bytes of one slice: all ranks' slices fit into the second cache level together, and the price of
@@ -42,6 +47,7 @@ pub(crate) struct DirectReduce {
     plan: Arc<Plan>,
     identity: Identity,
     buffers: Buffers,
+    way: Way,
     /// Offers made so far, by edge.
     offers: Vec<Offers>,
     /// Which peers' offers have come, by edge.
@@ -54,6 +60,19 @@ pub(crate) struct DirectReduce {
     consumed: bool,
     /// Which peers have consumed the own offer, by edge.
     acknowledged: Vec<bool>,
+}
+
+/// How the operation is carried out.
+#[derive(Debug)]
+enum Way {
+    /// Nobody has looked yet.
+    Open,
+    /// That is being found out.
+    Voting(Vote),
+    /// On the peers' memory.
+    Direct,
+    /// By programs, because not all edges lead to the peers' memory.
+    Instead(ProgramRun),
 }
 
 /// A range of elements.
@@ -88,6 +107,7 @@ impl DirectReduce {
             plan,
             identity,
             buffers,
+            way: Way::Open,
             offers: Vec::with_capacity(peers),
             arrived: vec![false; peers],
             share,
@@ -101,6 +121,24 @@ impl DirectReduce {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let plan = Arc::clone(&self.plan);
         let edges = plan.edges(0);
+        loop {
+            self.way = match &mut self.way {
+                Way::Direct => break,
+                Way::Instead(run) => return run.advance(ends, budget_bytes),
+                Way::Open => match ends.share_memory {
+                    Some(true) => Way::Direct,
+                    Some(false) => Way::Instead(self.instead(ends)?),
+                    None => Way::Voting(Vote::new(edges.recv.len())),
+                },
+                Way::Voting(vote) => match vote.advance(ends, edges, &self.identity)? {
+                    None => return Ok(Progress::Blocked),
+                    verdict => {
+                        ends.share_memory = verdict;
+                        Way::Open
+                    }
+                },
+            };
+        }
         if !self.consumed {
             if !self.offer(ends, edges)? | !self.gather(ends, edges)? {
                 return Ok(Progress::Blocked);
@@ -133,6 +171,41 @@ impl DirectReduce {
         } else {
             Progress::Blocked
         })
+    }
+
+    /// The plan's other way, over edges that the plan has as well.
+    fn instead(&self, ends: &Ends) -> Result<ProgramRun> {
+        let plan = self.plan.instead().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Internal,
+                "a plan for shared memory has no other way",
+            )
+        })?;
+        let resolve = |flow: &Flow| {
+            let sends = flow.sends_to.iter();
+            let receives = flow.receives_from.iter();
+            Resolved {
+                send: sends
+                    .filter_map(|peer| ends.send_to(*peer, flow.channel))
+                    .collect(),
+                recv: receives
+                    .filter_map(|peer| ends.recv_from(*peer, flow.channel))
+                    .collect(),
+            }
+        };
+        if !plan.is_resolved() {
+            tracing::info!(
+                rank = plan.rank,
+                instead = %plan.algorithm(),
+                "not all edges lead to the peers' memory; explain() tells which"
+            );
+            plan.resolve(plan.flows().iter().map(resolve).collect());
+        }
+        Ok(ProgramRun::new(
+            Arc::clone(plan),
+            self.identity,
+            self.buffers,
+        ))
     }
 
     /// Offers the buffers to all peers; whether all have the offer.
@@ -211,6 +284,11 @@ impl DirectReduce {
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
         let edges = self.plan.edges(0);
+        match &self.way {
+            Way::Open | Way::Direct => {}
+            Way::Voting(vote) => return vote.blocked_on(edges, visit),
+            Way::Instead(run) => return run.blocked_on(visit),
+        }
         if let Some(index) = edges.send.get(self.offers.len()) {
             visit(BlockedOn::Credit(*index));
         }

@@ -14,6 +14,7 @@
 //!   when it is done, and takes them back when it is dropped.
 
 mod direct_reduce;
+mod direct_vote;
 mod one_shot;
 pub(crate) mod program;
 mod run;
@@ -73,6 +74,8 @@ pub(crate) struct Ends {
     pub(crate) recv: Vec<RecvEnd>,
     send_index: HashMap<(Rank, u32), usize>,
     recv_index: HashMap<(Rank, u32), usize>,
+    /// Whether all ranks reach each other's memory over these edges, once they have voted.
+    pub(crate) share_memory: Option<bool>,
 }
 
 impl Ends {

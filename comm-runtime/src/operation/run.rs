@@ -277,7 +277,7 @@ impl Context {
             return true;
         }
         let end = &ends.send[index];
-        let reached = self.may_be_pulled || end.shares_addresses();
+        let reached = self.may_be_pulled || end.offers_memory();
         match reached.then(|| end.offers()).flatten() {
             Some(offers) => {
                 self.offered.push((index, offers));

@@ -154,7 +154,7 @@ impl SendRun {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.send[0];
         if self.offers.is_none() && is_offered(self.len_bytes, self.step_bytes) {
-            self.offers = end.shares_addresses().then(|| end.offers()).flatten();
+            self.offers = end.offers_memory().then(|| end.offers()).flatten();
         }
         if self.offers.is_some() {
             return self.advance_offers(end);

@@ -12,12 +12,13 @@ mod cache;
 mod choose;
 mod config;
 mod extent;
+mod order;
 mod planner;
 mod schedule;
 mod trees;
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use comm_core::{Algorithm, DType, OperationKind, Rank, ReduceOp, Signature};
 
@@ -27,6 +28,7 @@ use comm_kernels::Reducer;
 
 pub use config::PlanConfig;
 pub(crate) use extent::{Extent, Extents};
+pub(crate) use order::RankOrder;
 pub(crate) use planner::Planner;
 
 /// What a collective call asks for; equal requests share one plan.
@@ -66,6 +68,9 @@ pub struct Plan {
     pub(crate) reducer: Option<Reducer>,
     /// Number of ranks by which a finished reduction is divided; 0 for no division.
     pub(crate) average_of: u32,
+    /// How else the call is carried out if the edges turn out not to be what the algorithm needs; over
+    /// some of the same edges.
+    instead: Option<Arc<Self>>,
     /// The lane's edges, per flow; set when they are connected.
     resolved: OnceLock<Vec<Resolved>>,
 }
@@ -170,6 +175,11 @@ impl Plan {
             .zip(self.resolved.get().map_or(&[][..], Vec::as_slice))
     }
 
+    /// The plan that takes over if the edges are not what this one's algorithm needs.
+    pub(crate) const fn instead(&self) -> Option<&Arc<Self>> {
+        self.instead.as_ref()
+    }
+
     /// The edges that the plan uses, by rank and channel.
     pub(crate) fn flows(&self) -> &[Flow] {
         &self.flows
@@ -226,6 +236,9 @@ impl fmt::Display for Plan {
             self.rank,
             self.world_size
         )?;
+        if let Some(instead) = &self.instead {
+            write!(f, ", or by {} if an edge needs it", instead.algorithm)?;
+        }
         for flow in &self.flows {
             write!(
                 f,

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use comm_core::{DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
+use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
 use super::cache::{Cached, PlanCache};
 use super::choose::{World, choose};
 use super::schedule::Schedule;
-use super::{Plan, PlanConfig, Request};
+use super::{Plan, PlanConfig, RankOrder, Request};
 use comm_kernels::Reducer;
 
 /// Makes and caches the plans of one communicator.
@@ -18,6 +18,8 @@ pub(crate) struct Planner {
     config: PlanConfig,
     /// Whether all ranks reach each other's memory.
     shares_memory: bool,
+    /// How the ranks stand in rings and trees.
+    order: RankOrder,
     cache: PlanCache,
 }
 
@@ -28,6 +30,7 @@ impl Planner {
             world_size,
             config,
             shares_memory: false,
+            order: RankOrder::default(),
             cache: PlanCache::new(),
         }
     }
@@ -37,6 +40,17 @@ impl Planner {
     pub(crate) const fn sharing_memory(mut self, shares_memory: bool) -> Self {
         self.shares_memory = shares_memory && self.world_size > 1;
         self
+    }
+
+    /// Sets how the ranks stand in rings and trees; the same on all ranks.
+    pub(crate) fn in_order(mut self, order: RankOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// How the ranks stand in rings and trees.
+    pub(crate) const fn order(&self) -> &RankOrder {
+        &self.order
     }
 
     pub(crate) const fn config(&self) -> &PlanConfig {
@@ -99,12 +113,30 @@ impl Planner {
             shares_memory: self.shares_memory,
         };
         let algorithm = choose(&self.config, world, request, block_bytes)?;
+        let mut plan = self.make_by(request, algorithm, self.config.channels, reducer)?;
+        if algorithm == Algorithm::DirectShared {
+            // On one channel, whose edges the plan has connected anyway.
+            let ring = self.make_by(request, Algorithm::Ring, 1, reducer)?;
+            plan.instead = Some(Arc::new(ring));
+        }
+        Ok(plan)
+    }
+
+    fn make_by(
+        &self,
+        request: &Request,
+        algorithm: Algorithm,
+        channels: u32,
+        reducer: Option<Reducer>,
+    ) -> Result<Plan> {
+        let element_bytes = request.dtype.map_or(1, DType::size_bytes);
         let chunk_elements = (self.config.step_bytes / element_bytes).max(1);
         let schedule = Schedule {
             request,
             rank: self.rank,
             world_size: self.world_size,
-            channels: self.config.channels,
+            order: &self.order,
+            channels,
             chunk_elements,
             least_tree_chunk: (self.config.tree_chunk_bytes / element_bytes).max(1),
         };
@@ -119,13 +151,15 @@ impl Planner {
             count: request.count,
             element_bytes,
             chunk_elements,
-            streams: block_bytes >= comm_kernels::streaming_from_bytes(),
+            streams: request.count.saturating_mul(element_bytes)
+                >= comm_kernels::streaming_from_bytes(),
             reducer,
             average_of: if request.op == Some(ReduceOp::Avg) {
                 self.world_size
             } else {
                 0
             },
+            instead: None,
             resolved: OnceLock::new(),
         })
     }
@@ -133,8 +167,6 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
-    use comm_core::Algorithm;
-
     use super::super::{Flow, Method};
     use super::*;
     use crate::operation::program::Program;

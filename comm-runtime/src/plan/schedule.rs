@@ -2,7 +2,7 @@
 
 use comm_core::{Algorithm, Error, ErrorKind, OperationKind, Rank, Result};
 
-use super::{Flow, Method, Request};
+use super::{Flow, Method, RankOrder, Request};
 use crate::operation::Fold;
 use crate::operation::program::{
     Circulate, Dissemination, Exchange, Part, Peers, Phases, Pipe, Program, Relay, Ring,
@@ -18,6 +18,8 @@ pub(super) struct Schedule<'a> {
     pub(super) request: &'a Request,
     pub(super) rank: Rank,
     pub(super) world_size: u32,
+    /// How the ranks stand in rings and trees.
+    pub(super) order: &'a RankOrder,
     /// Channels over which large messages are spread.
     pub(super) channels: u32,
     /// Elements in one step.
@@ -137,10 +139,22 @@ impl Schedule<'_> {
             .collect()
     }
 
+    /// The place of a rank in rings.
+    pub(super) fn position_of(&self, rank: Rank) -> u32 {
+        u32::try_from(self.order.position_of(rank)).unwrap_or(u32::MAX)
+    }
+
+    /// The rank at a place, which may be beyond the last one.
+    pub(super) fn rank_at(&self, position: u32) -> Rank {
+        let rank = self.order.rank_at((position % self.world_size) as usize);
+        Rank::try_from(rank).unwrap_or(Rank::MAX)
+    }
+
     /// The ranks after and before this one.
-    const fn neighbours(&self) -> (Rank, Rank) {
-        let n = self.world_size;
-        ((self.rank + 1) % n, (self.rank + n - 1) % n)
+    fn neighbours(&self) -> (Rank, Rank) {
+        let position = self.position_of(self.rank);
+        let before = position + self.world_size - 1;
+        (self.rank_at(position + 1), self.rank_at(before))
     }
 
     /// One rank keeps what it has.
@@ -236,7 +250,8 @@ impl Schedule<'_> {
             let ring = Ring {
                 phases,
                 size: self.world_size as usize,
-                position: self.rank as usize,
+                position: self.order.position_of(self.rank),
+                order: self.order.clone(),
                 part,
                 block: self.request.count,
             };
@@ -248,12 +263,9 @@ impl Schedule<'_> {
     /// A line of ranks that begins at the root (broadcast) or ends there (reduce).
     fn line(&self, reduces: bool) -> (Vec<Flow>, Method) {
         let n = self.world_size;
-        let first = if reduces {
-            (self.request.root + 1) % n
-        } else {
-            self.request.root
-        };
-        let place = (self.rank + n - first) % n;
+        let root = self.position_of(self.request.root);
+        let first = if reduces { (root + 1) % n } else { root };
+        let place = (self.position_of(self.rank) + n - first) % n;
         let (receives, sends) = (place > 0, place < n - 1);
         let (next, previous) = self.neighbours();
         let useful = self
@@ -285,11 +297,13 @@ impl Schedule<'_> {
     }
 
     fn relay(&self, to_root: bool) -> (Vec<Flow>, Method) {
-        let (n, root) = (self.world_size, self.request.root);
+        let n = self.world_size;
+        let root = self.position_of(self.request.root);
+        let position = self.position_of(self.rank);
         let distance = if to_root {
-            (root + n - self.rank) % n
+            (root + n - position) % n
         } else {
-            (self.rank + n - root) % n
+            (position + n - root) % n
         };
         let (next, previous) = self.neighbours();
         let farthest = distance == n - 1;
@@ -299,6 +313,7 @@ impl Schedule<'_> {
             to_root,
             size: n as usize,
             root: root as usize,
+            order: self.order.clone(),
             distance: distance as usize,
             copies: self.copies(),
             block: self.request.count,
@@ -318,7 +333,8 @@ impl Schedule<'_> {
         let (next, previous) = self.neighbours();
         let circulate = Circulate {
             size: self.world_size as usize,
-            rank: self.rank as usize,
+            position: self.order.position_of(self.rank),
+            order: self.order.clone(),
             copies: self.copies(),
             block: self.request.count,
             part: self.whole(),

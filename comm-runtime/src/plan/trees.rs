@@ -1,5 +1,7 @@
 //! Schedules on double binary trees.
 //!
+//! The nodes of a tree are the places of the ranks, so that its edges are as near as those of a ring.
+//!
 //! Each tree takes half of the data. A rank is an inner node of one tree and a leaf of the other at
 //! most, so both together load all ranks evenly. Source: P. Sanders, J. Speck, J. L. Träff,
 //! "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009). As there, an
@@ -38,8 +40,9 @@ impl Schedule<'_> {
     pub(super) fn trees(&self) -> Result<(Vec<Flow>, Method)> {
         let mut lines = Lines::default();
         for (channel, part) in self.tree_parts().into_iter().enumerate() {
-            let node = place(self.rank, self.world_size)?.trees[channel % 2];
-            let children: Vec<Rank> = node.children.into_iter().flatten().collect();
+            let node = place(self.position_of(self.rank), self.world_size)?.trees[channel % 2];
+            let children = node.children.into_iter().flatten();
+            let children: Vec<Rank> = children.map(|child| self.rank_at(child)).collect();
             let up = Pipe {
                 receives: children.len(),
                 sends: 1,
@@ -48,7 +51,7 @@ impl Schedule<'_> {
                 finishes: false,
                 part,
             };
-            match node.parent {
+            match node.parent.map(|parent| self.rank_at(parent)) {
                 None => {
                     let both = Pipe {
                         sends: children.len(),
@@ -77,19 +80,22 @@ impl Schedule<'_> {
     /// Broadcast and reduce: the trees span all ranks but the root, which is the parent of both
     /// trees' roots.
     pub(super) fn rooted_trees(&self, reduces: bool) -> Result<(Vec<Flow>, Method)> {
-        let (n, root) = (self.world_size, self.request.root);
-        // Nodes of the trees count from the rank after the root.
-        let rank_of = |node: u32| (node + root + 1) % n;
+        let (n, root) = (self.world_size, self.position_of(self.request.root));
+        // Nodes of the trees count from the place after the root's.
+        let rank_of = |node: u32| self.rank_at(node + root + 1);
         let mut lines = Lines::default();
         for (channel, part) in self.tree_parts().into_iter().enumerate() {
             let tree = channel % 2;
             let (parent, children): (Vec<Rank>, Vec<Rank>) = if self.is_root() {
                 (Vec::new(), vec![rank_of(tree_root(tree, n - 1)?)])
             } else {
-                let node = (self.rank + n - root - 1) % n;
+                let node = (self.position_of(self.rank) + n - root - 1) % n;
                 let node = place(node, n - 1)?.trees[tree];
                 let children = node.children.into_iter().flatten().map(rank_of);
-                (vec![node.parent.map_or(root, rank_of)], children.collect())
+                (
+                    vec![node.parent.map_or(self.request.root, rank_of)],
+                    children.collect(),
+                )
             };
             let at_root = self.is_root();
             let (sends_to, receives_from) = if reduces {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use comm_core::{ErrorKind, Result};
+use comm_runtime::control::rendezvous::Visitor;
 use comm_runtime::control::{
     ControlSettings, JoinOptions, LaunchEnvironment, Message, Process, ProcessOptions,
 };
@@ -45,7 +46,7 @@ fn join_from_environment(rank: Option<u32>) -> Result<Joined> {
     let process = Process::acquire(&settings.process_options())?;
     let rank = rank.unwrap_or(launch.rank);
     let address = launch.rendezvous.expect("several ranks");
-    let rendezvous = address.open(&process, rank, settings.secret.clone(), settings.insecure)?;
+    let rendezvous = address.open(&process, settings.visitor(rank))?;
     let options = JoinOptions::new(rank, launch.world_size, rendezvous)
         .secret(settings.secret)
         .insecure(settings.insecure)
@@ -92,7 +93,7 @@ fn serve() {
     let rendezvous = launch
         .rendezvous
         .unwrap()
-        .open(&process, 0, None, false)
+        .open(&process, Visitor::new(0))
         .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

@@ -25,6 +25,14 @@ pub trait NetFixture {
     ///
     /// If they cannot be made here; fails the tests.
     fn backends() -> Result<[Arc<dyn NetBackend>; 2]>;
+
+    /// Why the backend cannot be tested on this machine; the tests then print it and pass.
+    ///
+    /// For networks that need hardware. `None`, the default, for those that work everywhere.
+    #[must_use]
+    fn unavailable() -> Option<String> {
+        None
+    }
 }
 
 /// Two backends and one connection between their first devices.

@@ -170,6 +170,29 @@ impl SendEnd {
         }
     }
 
+    /// Fills the slot `ahead` places behind the next one; `None` if it is not handed out now.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    ///
+    /// # Panics
+    ///
+    /// If the payload does not fit.
+    pub fn try_fill_ahead(&mut self, ahead: usize, payload: &[u8]) -> Result<Option<()>> {
+        let slot = match self {
+            Self::Memory(end) if ahead == 0 => end.try_slot()?,
+            Self::Memory(_) => None,
+            Self::Message(end) => end.try_slot_ahead(ahead)?,
+        };
+        let Some(slot) = slot else { return Ok(None) };
+        assert!(payload.len() <= slot.capacity_bytes, "too long for a slot");
+        let (to, from) = (slot.data.as_ptr(), payload.as_ptr());
+        // SAFETY: the slot is ours until it is published and holds `capacity_bytes`.
+        unsafe { ptr::copy_nonoverlapping(from, to, payload.len()) };
+        Ok(Some(()))
+    }
+
     /// Sends `payload` in a slot; `false` if there is none now.
     ///
     /// # Errors
@@ -311,6 +334,34 @@ impl RecvEnd {
             },
         };
         Ok(Some(Received::copy(step)))
+    }
+
+    /// Copies the step `ahead` places behind the next one; `None` if it is not handed out now.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    pub fn try_peek_ahead(&mut self, ahead: usize) -> Result<Option<Received>> {
+        match self {
+            Self::Message(end) => Ok(end.try_step_ahead(ahead)?.map(Received::copy)),
+            Self::Memory(_) if ahead == 0 => self.try_peek(),
+            Self::Memory(_) => Ok(None),
+        }
+    }
+
+    /// Gives the next step back.
+    ///
+    /// # Errors
+    ///
+    /// The connection's failure.
+    pub fn consume(&mut self) -> Result<()> {
+        match self {
+            Self::Memory(end) => {
+                end.consume();
+                Ok(())
+            }
+            Self::Message(end) => end.consume(),
+        }
     }
 
     /// Takes the next step.

@@ -53,6 +53,14 @@ pub trait TransportFixture {
     /// Whatever keeps the transport from working here; the test fails with it.
     fn ranks() -> Result<[TestRank; 2]>;
 
+    /// Why the transport cannot be tested on this machine; the tests then print it and pass.
+    ///
+    /// For transports that need hardware. `None`, the default, for those that work everywhere.
+    #[must_use]
+    fn unavailable() -> Option<String> {
+        None
+    }
+
     /// Step sizes with which edges are made; the first one is used where the size does not matter.
     #[must_use]
     fn step_bytes() -> Vec<usize> {
@@ -147,6 +155,7 @@ macro_rules! transport_conformance {
                 steps_wrap_around_the_slots,
                 small_steps_mix_with_slots,
                 slot_and_step_stay_until_published_and_consumed,
+                slots_and_steps_are_handed_out_ahead,
                 the_signature_travels_with_the_step,
                 an_oversize_step_is_an_error_and_nothing_is_sent,
                 back_pressure_bounds_memory,
@@ -175,6 +184,11 @@ macro_rules! transport_conformance {
         $($(
             #[test]
             fn $clause() {
+                let lacking = <$fixture as $crate::transport::TransportFixture>::unavailable();
+                if let Some(reason) = lacking {
+                    println!("skipped: {reason}");
+                    return;
+                }
                 $crate::transport::$run($crate::transport::clauses::$module::$clause::<$fixture>);
             }
         )*)*

@@ -11,7 +11,7 @@
 //! * A shortage of descriptors is waited out.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ struct Partial {
 pub(crate) fn open(shared: &Arc<Shared>) -> Result<()> {
     let mut failure = None;
     for &address in &shared.options.addresses {
-        if let Err(error) = open_one(shared, SocketAddr::new(address, 0)) {
+        if let Err(error) = open_one(shared, address) {
             let error = error.with("address", address);
             tracing::warn!(%error, "an address is not used");
             failure = Some(error);
@@ -84,9 +84,9 @@ pub(crate) fn open(shared: &Arc<Shared>) -> Result<()> {
     }
 }
 
-fn open_one(shared: &Arc<Shared>, address: SocketAddr) -> Result<()> {
+fn open_one(shared: &Arc<Shared>, address: IpAddr) -> Result<()> {
     let refused = |error| Error::system("listening for TCP connections", error);
-    let socket = listening(address, &shared.options).map_err(refused)?;
+    let socket = first_free(shared, address)?;
     let bound = socket.local_addr().map_err(refused)?.as_socket();
     let bound = bound.ok_or_else(|| {
         Error::new(
@@ -108,6 +108,27 @@ fn open_one(shared: &Arc<Shared>, address: SocketAddr) -> Result<()> {
     acceptor.doors.push(number);
     acceptor.addresses.push(bound);
     Ok(())
+}
+
+/// A socket that listens on the first free port of the options.
+fn first_free(shared: &Arc<Shared>, address: IpAddr) -> Result<Socket> {
+    for port in shared.options.ports.clone() {
+        match listening(SocketAddr::new(address, port), &shared.options) {
+            Ok(socket) => return Ok(socket),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(error) => {
+                let error = Error::system("listening for TCP connections", error);
+                return Err(error.with("port", port));
+            }
+        }
+    }
+    Err(Error::new(
+        ErrorKind::ResourceExhausted,
+        "every port on which data connections may listen is taken; widen COMM_PORT_RANGE (each \
+         process takes two ports), or leave it and COMM_PORT unset",
+    )
+    .with("first_port", shared.options.ports.start())
+    .with("last_port", shared.options.ports.end()))
 }
 
 /// Stops listening, and closes what has not greeted.

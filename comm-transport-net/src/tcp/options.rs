@@ -1,6 +1,7 @@
 //! [`TcpOptions`].
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, Result};
@@ -23,6 +24,7 @@ pub(crate) const MAX_ADDRESSES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
     pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) ports: RangeInclusive<u16>,
     pub(crate) sockets: usize,
     pub(crate) stripe_bytes: u32,
     pub(crate) buffer_bytes: Option<usize>,
@@ -35,6 +37,7 @@ impl Default for TcpOptions {
     fn default() -> Self {
         Self {
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            ports: 0..=0,
             sockets: 2,
             stripe_bytes: 256 << 10,
             buffer_bytes: None,
@@ -57,6 +60,14 @@ impl TcpOptions {
     #[must_use]
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         self.addresses = addresses.into_iter().collect();
+        self
+    }
+
+    /// The ports on which to listen: the first free one of these on each address; by default one
+    /// that the system chooses.
+    #[must_use]
+    pub const fn ports(mut self, ports: RangeInclusive<u16>) -> Self {
+        self.ports = ports;
         self
     }
 
@@ -116,6 +127,9 @@ impl TcpOptions {
         let refused = |what: &'static str| Err(Error::new(ErrorKind::InvalidConfiguration, what));
         if self.addresses.is_empty() {
             return refused("the TCP network needs an address to listen on");
+        }
+        if self.ports.is_empty() || (*self.ports.start() == 0 && *self.ports.end() != 0) {
+            return refused("a range of ports has a first and a last port, from 1 on");
         }
         if !(1..=MAX_SOCKETS).contains(&self.sockets) {
             return refused("a connection has 1 to 16 sockets (COMM_NET_SOCKETS)");

@@ -140,6 +140,11 @@ pub(crate) fn listening(address: SocketAddr, options: &TcpOptions) -> io::Result
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    if *options.ports.end() != 0 {
+        // A port of one's choice can be taken again while connections of its last owner are still
+        // in TIME_WAIT.
+        socket.set_reuse_address(true)?;
+    }
     // Before listening: the window's scale is agreed on while connecting.
     set_buffers(&socket, options)?;
     socket.bind(&address.into())?;

@@ -204,3 +204,23 @@ fn options_that_make_no_sense_are_refused() {
     let foreign = on([192, 0, 2, 1]);
     assert_eq!(error(foreign), ErrorKind::System);
 }
+
+#[test]
+fn a_backend_listens_within_its_range_of_ports_or_says_that_it_is_taken() {
+    // The system gives a port, which is free again at once.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let options = TcpOptions::new().ports(port..=port);
+    let backend = TcpBackend::new(options.clone()).unwrap();
+    TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let error = TcpBackend::new(options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+    assert!(error.message().contains("COMM_PORT_RANGE"), "{error}");
+    drop(backend);
+    let from_none = TcpOptions::new().ports(0..=1);
+    assert_eq!(
+        TcpBackend::new(from_none).unwrap_err().kind(),
+        ErrorKind::InvalidConfiguration
+    );
+}

@@ -70,11 +70,19 @@ const ALLOWED: &[(&str, &str)] = &[
         "payloads in memory that a peer writes",
     ),
     (
+        "comm-testkit/src/device",
+        "the contents of memory that a tested device copies",
+    ),
+    (
         "comm-testkit/src/net",
         "a mock network and device, and tests of their unsafe contract",
     ),
     ("comm-cli/src/launch/signals", "signal masks and signalfd"),
     ("comm-cli/src/launch/spawn", "code between fork and exec"),
+    (
+        "examples/transport-uds/src",
+        "registered memory, implementations of the unsafe backend trait",
+    ),
 ];
 
 /// Whether some module below `directory` is on the list.

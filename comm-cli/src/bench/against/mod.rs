@@ -50,6 +50,8 @@ const OPERATIONS: [Operation; 7] = [
 ];
 /// The largest size, unless the user says.
 const LARGEST: Size = Size(16 << 20);
+/// The ratio of sizes, unless the user says: curves need no more points.
+const FACTOR: u64 = 8;
 /// What all rounds together are to take, unless the user gives a time for each measurement.
 const TOTAL_TIME: Duration = Duration::from_secs(120);
 const LEAST_TIME: Duration = Duration::from_millis(10);
@@ -227,7 +229,7 @@ fn jobs(options: &Options, peers: usize) -> Result<Vec<Job>> {
     let sweep = Sweep {
         min: options.min_bytes,
         max,
-        factor: options.factor,
+        factor: options.factor.unwrap_or(FACTOR),
     };
     sweep.validate()?;
     let ranks = match options.ranks.as_slice() {

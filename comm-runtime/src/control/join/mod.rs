@@ -8,22 +8,23 @@
 //! 2. Every rank publishes its addresses, looks up those of its neighbours (rank + 1, 2, 4, ...)
 //!    and connects to them.
 //! 3. An allgather over these links carries the facts. Nobody has them before every rank has
-//!    connected, so whoever is through may let go of the rendezvous.
+//!    connected, so whoever is through may let go of the rendezvous. Ranks whose settings differ
+//!    all end with the difference.
 //!
 //! A rank that finds a reason why the communicator cannot be, publishes it under the `fault` key,
 //! which every rank watches all the time, and tells it over its links: all ranks end with the
 //! first reason. A rank that stays away is found out at the deadline, and the reason then lists
 //! everybody who is missing, not only the neighbours of the rank that ran out of patience.
 
+mod agreement;
 mod options;
 mod reason;
+mod table;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -38,6 +39,10 @@ use crate::control::secret;
 pub use options::{DEFAULT_JOIN_TIMEOUT, JoinOptions};
 
 use reason::Failed;
+use table::{decode, encode};
+
+/// How long a rank waits for rank 0 before it leaves word that it is here.
+const PRESENCE_DELAY: Duration = Duration::from_secs(1);
 
 /// What rank 0 publishes for all.
 #[derive(Debug, Serialize, Deserialize)]
@@ -155,7 +160,7 @@ impl Attempt {
                 };
                 self.publish("opening", &opening).await?;
             } else {
-                let opening: Opening = self.lookup("opening", self.options.deadline).await?;
+                let opening = self.wait_for_opening().await?;
                 communicator = opening.communicator;
                 self.compare(&opening.registration)?;
             }
@@ -172,6 +177,31 @@ impl Attempt {
                 handler,
             },
         )?)
+    }
+
+    /// What rank 0 publishes. A rank that has to wait for it leaves word that it is here: at the
+    /// deadline, those who came and those who did not are told apart by that.
+    async fn wait_for_opening(&self) -> Result<Opening, Failed> {
+        let opening = self.lookup("opening", self.options.deadline);
+        tokio::pin!(opening);
+        let patience = (self.options.deadline - self.start) / 4;
+        let until = self.start + patience.min(PRESENCE_DELAY);
+        if let Ok(opening) = tokio::time::timeout_at(until.into(), &mut opening).await {
+            return Ok(opening?);
+        }
+        let here = async {
+            match self
+                .publish(&presence_key(self.options.rank), &self.registration())
+                .await
+            {
+                Ok(()) => std::future::pending().await,
+                Err(failed) => failed,
+            }
+        };
+        tokio::select! {
+            opening = &mut opening => Ok(opening?),
+            failed = here => Err(failed),
+        }
     }
 
     /// Step 2: this rank's addresses go out, the neighbours' come in and are dialled.
@@ -253,6 +283,7 @@ impl Attempt {
             member.learn(info.clone());
             facts.push(info);
         }
+        agreement::same_settings(&facts)?;
         member.set_joined();
         tracing::debug!(rank, elapsed = ?self.start.elapsed(), "join: has the facts of all ranks");
         Ok(facts)
@@ -262,6 +293,7 @@ impl Attempt {
         let mut info = self.facts.clone();
         // They can be long, and only the allgather needs to carry them.
         info.transports.clear();
+        info.unavailable.clear();
         Registration {
             world_size: self.options.world_size,
             info,
@@ -283,77 +315,12 @@ impl Attempt {
         );
         Err(error.into())
     }
-
-    fn key(&self, key: &str) -> String {
-        format!("{}/{key}", self.options.name)
-    }
-
-    async fn publish(&self, key: &str, value: &impl Serialize) -> Result<(), Failed> {
-        let key = self.key(key);
-        let value = encode(value)?;
-        let rendezvous = &self.options.rendezvous;
-        let error = match rendezvous.publish(&key, value, self.options.deadline).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        // If another rank took the place, say who it is.
-        let taken = match rendezvous.lookup(&key, Instant::now()).await {
-            Ok(taken) => decode::<Registration>(&taken)
-                .or_else(|_| decode::<Opening>(&taken).map(|opening| opening.registration)),
-            Err(_) => return Err(error.into()),
-        };
-        match taken {
-            Ok(other) if other.info.process != self.facts.process => {
-                let error = Error::new(
-                    ErrorKind::Rendezvous,
-                    format!(
-                        "rank {} is claimed twice: by {} and by {}; start every rank once, and \
-                         give every job a rendezvous of its own",
-                        self.options.rank, other.info, self.facts
-                    ),
-                )
-                .with("rendezvous", rendezvous.describe())
-                .with_source(error);
-                Err(Failed {
-                    rank: Some(self.options.rank),
-                    error,
-                    tell: true,
-                })
-            }
-            _ => Err(error.into()),
-        }
-    }
-
-    async fn lookup<T: DeserializeOwned>(&self, key: &str, deadline: Instant) -> Result<T> {
-        let rendezvous = &self.options.rendezvous;
-        decode(&rendezvous.lookup(&self.key(key), deadline).await?)
-            .map_err(|error| error.with("rendezvous", rendezvous.describe()))
-    }
 }
 
 fn rank_key(rank: Rank) -> String {
     format!("rank/{rank}")
 }
 
-fn encode(value: &impl Serialize) -> Result<Bytes> {
-    postcard::to_allocvec(value)
-        .map(Bytes::from)
-        .map_err(|error| {
-            Error::new(
-                ErrorKind::Internal,
-                format!("facts of a rank do not encode: {error}"),
-            )
-        })
-}
-
-fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T> {
-    postcard::from_bytes(value).map_err(|error| {
-        Error::new(
-            ErrorKind::Rendezvous,
-            format!(
-                "an entry of the rendezvous does not decode: {error}; another release or another \
-                 program uses the same place"
-            ),
-        )
-    })
+fn presence_key(rank: Rank) -> String {
+    format!("here/{rank}")
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use comm_core::{Error, ErrorKind, Rank};
 use tokio::task::JoinSet;
 
-use super::{Attempt, encode, rank_key};
+use super::{Attempt, encode, presence_key, rank_key};
 use crate::control::failure::{Failure, WireFailure};
 use crate::control::member::Member;
+use crate::control::rendezvous::REFUSED_KEY;
 
 /// How long a failed join takes to tell its reason to the others.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
@@ -71,10 +72,19 @@ impl Attempt {
             return failed;
         }
         let mut lookups = JoinSet::new();
-        for rank in 0..self.options.world_size {
-            let key = self.key(&rank_key(rank));
+        for rank in (0..self.options.world_size).filter(|rank| *rank != self.options.rank) {
+            let keys = [rank_key(rank), presence_key(rank)].map(|key| self.key(&key));
             let rendezvous = Arc::clone(&self.options.rendezvous);
-            lookups.spawn(async move { (rank, rendezvous.lookup(&key, now).await) });
+            lookups.spawn(async move {
+                let mut found = rendezvous.lookup(&keys[0], now).await;
+                if found
+                    .as_ref()
+                    .is_err_and(|no| no.kind() == ErrorKind::Timeout)
+                {
+                    found = rendezvous.lookup(&keys[1], now).await;
+                }
+                (rank, found)
+            });
         }
         let mut missing = Vec::new();
         while let Some(Ok((rank, found))) = lookups.join_next().await {
@@ -108,9 +118,13 @@ impl Attempt {
                 list(&missing)
             )
         };
-        Error::new(ErrorKind::Timeout, message)
-            .with("rendezvous", self.options.rendezvous.describe())
-            .into()
+        let mut error = Error::new(ErrorKind::Timeout, message)
+            .with("rendezvous", self.options.rendezvous.describe());
+        // Only tables over TCP know whom they have turned away.
+        if let Ok(refused) = self.options.rendezvous.lookup(REFUSED_KEY, now).await {
+            error = error.with("refused", String::from_utf8_lossy(&refused));
+        }
+        error.into()
     }
 
     /// Tells the others why, and takes the member down.

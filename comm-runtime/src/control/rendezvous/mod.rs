@@ -4,9 +4,12 @@
 //! by the handshake of the links. Their methods can be awaited on any executor, except for
 //! [`LocalRendezvous`], whose timers are those of the control thread.
 
+mod derived;
 mod file;
 mod local;
+mod open_mpi;
 mod place;
+mod slurm;
 mod tcp_client;
 mod tcp_server;
 mod torchrun;
@@ -24,8 +27,10 @@ use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result, async_trait};
 
 pub use file::FileRendezvous;
 pub use local::LocalRendezvous;
+pub use open_mpi::OpenMpiJob;
+pub use slurm::SlurmJob;
 pub use tcp_client::TcpRendezvous;
-pub(crate) use tcp_server::Tables;
+pub(crate) use tcp_server::{REFUSED_KEY, Tables};
 pub use torchrun::TorchrunJob;
 pub use unique_id::UniqueId;
 
@@ -59,6 +64,35 @@ pub enum RendezvousAddress {
     UniqueId(UniqueId),
     /// What torchrun tells its workers.
     Torchrun(TorchrunJob),
+    /// What Slurm tells its tasks.
+    Slurm(SlurmJob),
+    /// What Open MPI tells its processes.
+    OpenMpi(OpenMpiJob),
+}
+
+/// What a rank brings to a rendezvous.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Visitor {
+    /// The rank.
+    pub rank: Rank,
+    /// The secret of the job.
+    pub secret: Option<JobSecret>,
+    /// Connections between hosts are allowed without a secret.
+    pub insecure: bool,
+    /// `COMM_JOB_ID`: tells jobs apart that meet at one host and port.
+    pub job_id: Option<String>,
+}
+
+impl Visitor {
+    /// A rank without a secret.
+    #[must_use]
+    pub fn new(rank: Rank) -> Self {
+        Self {
+            rank,
+            ..Self::default()
+        }
+    }
 }
 
 impl RendezvousAddress {
@@ -68,27 +102,27 @@ impl RendezvousAddress {
     /// # Errors
     ///
     /// None at present for a parsed address.
-    pub fn open(
-        &self,
-        process: &Process,
-        rank: Rank,
-        secret: Option<JobSecret>,
-        insecure: bool,
-    ) -> Result<Arc<dyn Rendezvous>> {
+    pub fn open(&self, process: &Process, visitor: Visitor) -> Result<Arc<dyn Rendezvous>> {
+        let Visitor {
+            rank,
+            secret,
+            insecure,
+            job_id,
+        } = visitor;
+        let place = match self {
+            Self::Tcp { host, port } => tcp_client::place(host.clone(), *port, job_id.as_deref()),
+            Self::File(directory) => return Ok(Arc::new(FileRendezvous::new(process, directory))),
+            Self::UniqueId(id) => return id.rendezvous(process),
+            Self::Torchrun(job) => job.place(rank),
+            Self::Slurm(job) => job.place(),
+            Self::OpenMpi(job) => job.place(rank),
+        };
         let admission = Admission { secret, insecure };
-        Ok(match self {
-            Self::Tcp { host, port } => {
-                let place = tcp_client::place(host.clone(), *port);
-                Arc::new(TcpRendezvous::at(process.core(), place, admission))
-            }
-            Self::File(directory) => Arc::new(FileRendezvous::new(process, directory)),
-            Self::UniqueId(id) => id.rendezvous(process)?,
-            Self::Torchrun(job) => Arc::new(TcpRendezvous::at(
-                process.core(),
-                job.place(rank),
-                admission,
-            )),
-        })
+        Ok(Arc::new(TcpRendezvous::at(
+            process.core(),
+            place,
+            admission,
+        )))
     }
 }
 
@@ -117,6 +151,8 @@ impl fmt::Display for RendezvousAddress {
             // The id itself contains the secret.
             Self::UniqueId(id) => f.write_str(&id.place_name()),
             Self::Torchrun(job) => write!(f, "torchrun at {}:{}", job.host, job.agent_port),
+            Self::Slurm(job) => f.write_str(&job.describe()),
+            Self::OpenMpi(job) => f.write_str(&job.describe()),
         }
     }
 }

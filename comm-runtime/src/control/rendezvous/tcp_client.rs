@@ -42,20 +42,21 @@ const LOST_PEEK_LIMIT: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A table at one host and port.
-pub(super) fn place(host: String, port: u16) -> Place {
+/// A table at one host and port, for the job of this id if it has one.
+pub(super) fn place(host: String, port: u16, job_id: Option<&str>) -> Place {
     let name = if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
         format!("{host}:{port}")
     };
-    // Ranks may spell the host differently, so only the port identifies the job here.
-    let job = super::job_id(&["port", &port.to_string()]);
+    // Ranks may spell the host differently, so only the port and the job's id count here.
+    let job = super::job_id(&["port", &port.to_string(), job_id.unwrap_or_default()]);
     Place {
         name,
         targets: vec![(host, port)],
         job,
         serve: Serve::WhoeverCan,
+        ..Place::default()
     }
 }
 
@@ -107,7 +108,7 @@ impl TcpRendezvous {
         let (host, port) = super::parse_host_port(address)?;
         Ok(Self::at(
             process.core(),
-            place(host, port),
+            place(host, port, None),
             Admission { secret, insecure },
         ))
     }

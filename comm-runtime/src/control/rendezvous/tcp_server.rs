@@ -7,6 +7,8 @@
 //! * It lives as long as its [`Serving`]. If a join failed (there is a `fault` entry), it stays
 //!   up to [`LINGER_LIMIT`] longer, until all clients have read the reason and gone.
 //! * Keys, values and the whole table are bounded.
+//! * It notes whom it refused for the secret last, under [`REFUSED_KEY`]: a rank that misses others
+//!   at its deadline can say that somebody came who was not let in.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,6 +34,10 @@ use crate::control::secret::Admission;
 /// How much a table may hold.
 const MAX_TABLE_BYTES: usize = 256 << 20;
 
+/// The key under which a table tells whom it has turned away for the secret; belongs to no
+/// communicator.
+pub(crate) const REFUSED_KEY: &str = "refused";
+
 /// How long a table with a fault waits at least, for ranks that are just connecting.
 const LATECOMER_LIMIT: Duration = Duration::from_millis(300);
 
@@ -44,6 +50,16 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) fn get(&self, job: JobId) -> Option<Arc<Table>> {
         lock(&self.tables).get(&job)?.upgrade()
+    }
+
+    /// Notes that `peer` was refused at the table of this job, and why.
+    pub(crate) fn note_refusal(&self, job: JobId, peer: IpAddr, pid: u32, reason: &str) {
+        let Some(table) = self.get(job) else { return };
+        let note = format!("a process that says it is pid {pid} on {peer}: {reason}");
+        // One entry, however often strangers knock.
+        lock(&table.state)
+            .values
+            .insert(REFUSED_KEY.to_owned(), note.into());
     }
 }
 
@@ -156,12 +172,13 @@ impl Table {
             });
         }
         let bytes = key.len() + value.len();
-        if key.len() > wire::MAX_KEY_BYTES
+        if key == REFUSED_KEY
+            || key.len() > wire::MAX_KEY_BYTES
             || value.len() > wire::MAX_VALUE_BYTES
             || state.bytes + bytes > MAX_TABLE_BYTES
         {
             return Ok(Answer::Refused(
-                "the key, the value or the table is too large".to_owned(),
+                "the key is reserved, or key, value or table are too large".to_owned(),
             ));
         }
         state.bytes += bytes;

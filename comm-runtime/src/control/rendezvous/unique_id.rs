@@ -84,6 +84,7 @@ impl UniqueId {
                 .collect(),
             job: self.job(),
             serve: Serve::AnotherProcess,
+            ..Place::default()
         };
         Ok(Arc::new(TcpRendezvous::at(
             process.core(),

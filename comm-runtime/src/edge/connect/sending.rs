@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use comm_core::doorbell::RingTarget;
 use comm_core::fifo::{FifoLayout, FifoMemory};
-use comm_core::{ConnInfo, ConnectHandle, Edge, Error, ErrorKind, Rank, Result, Transport};
+use comm_core::{
+    ConnInfo, ConnectHandle, Edge, Error, ErrorKind, PeerInfo, Rank, Result, Transport,
+};
 use tokio::sync::mpsc;
 
 use super::{ConnectMessage, ConnectRequest, ConnectedEdge, Reply, connection_index};
@@ -122,7 +124,8 @@ impl Core {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "no transport connects {} to {}; {}",
+                "no transport connects {} to {}; {}. Build all ranks with the same Cargo features, \
+                 or allow more by COMM_TRANSPORTS",
                 edge.sender,
                 edge.receiver,
                 if reasons.is_empty() {
@@ -131,7 +134,9 @@ impl Core {
                     reasons.join("; ")
                 }
             ),
-        ))
+        )
+        .with("sender_has", transports_of(edge.sender))
+        .with("receiver_has", transports_of(edge.receiver)))
     }
 
     async fn attempt(
@@ -196,6 +201,15 @@ impl Core {
             (other, _) => Err(unexpected(&other)),
         }
     }
+}
+
+/// The transports that a rank can use, by its own facts.
+fn transports_of(peer: &PeerInfo) -> String {
+    if peer.transports.is_empty() {
+        return "none".to_owned();
+    }
+    let names: Vec<_> = peer.transports.keys().map(String::as_str).collect();
+    names.join(",")
 }
 
 async fn next(replies: &mut mpsc::UnboundedReceiver<Reply>, deadline: Instant) -> Result<Reply> {

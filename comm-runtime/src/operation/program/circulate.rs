@@ -6,14 +6,17 @@
 //! can work in place.
 
 use super::{Part, Primitive};
+use crate::plan::RankOrder;
 
 /// What one rank does while blocks circulate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Circulate {
     /// Number of ranks; at least 2.
     pub(crate) size: usize,
-    /// This rank.
-    pub(crate) rank: usize,
+    /// This rank's place in the ring.
+    pub(crate) position: usize,
+    /// Whose blocks belong to which place.
+    pub(crate) order: RankOrder,
     /// Whether it copies its own block from input to output.
     pub(crate) copies: bool,
     /// Elements of a whole block.
@@ -41,7 +44,7 @@ impl Circulate {
         let (offset, count) = self.part.chunk(index / self.per_chunk());
         let index = index % self.per_chunk();
         if self.copies && index == self.per_chunk() - 1 {
-            let own = self.rank * self.block + offset;
+            let own = self.order.rank_at(self.position) * self.block + offset;
             return Primitive {
                 count,
                 source: Some(own),
@@ -66,8 +69,8 @@ impl Circulate {
             (n - near, index - (near + 1))
         };
         let arrives = stage == distance;
-        let to = (self.rank + distance) % n;
-        let from = (self.rank + n - distance) % n;
+        let to = self.order.rank_at((self.position + distance) % n);
+        let from = self.order.rank_at((self.position + n - distance) % n);
         Primitive {
             count,
             receive: (stage > 0).then_some(0),

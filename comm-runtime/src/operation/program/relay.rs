@@ -4,16 +4,19 @@
 //! edge at the root carries as much as all of the root's edges would; the others carry less.
 
 use super::{Part, Primitive};
+use crate::plan::RankOrder;
 
 /// What one rank does in a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Relay {
     /// Whether blocks flow to the root (gather) or from it (scatter).
     pub(crate) to_root: bool,
     /// Number of ranks; at least 2.
     pub(crate) size: usize,
-    /// The rank to which, or from which, the blocks flow.
+    /// The place of the rank to which, or from which, the blocks flow.
     pub(crate) root: usize,
+    /// Whose blocks belong to which place.
+    pub(crate) order: RankOrder,
     /// Edges between this rank and the root; 0 on the root.
     pub(crate) distance: usize,
     /// Whether the root copies its own block.
@@ -67,7 +70,7 @@ impl Relay {
     }
 
     fn at_root(&self, base: Primitive, offset: usize, step: usize) -> Primitive {
-        let own = self.root * self.block + offset;
+        let own = self.order.rank_at(self.root) * self.block + offset;
         if step == self.size - 1 {
             let (source, target) = if self.to_root {
                 (offset, own)
@@ -81,11 +84,11 @@ impl Relay {
             };
         }
         if self.to_root {
-            // Data flows to higher ranks; the nearest rank is the one below the root.
+            // Data flows to higher places; the nearest rank is the one below the root.
             let owner = (self.root + self.size - 1 - step) % self.size;
             Primitive {
                 receive: Some(0),
-                target: Some(owner * self.block + offset),
+                target: Some(self.order.rank_at(owner) * self.block + offset),
                 ..base
             }
         } else {
@@ -93,7 +96,7 @@ impl Relay {
             let owner = (self.root + self.size - 1 - step) % self.size;
             Primitive {
                 send: Some(0),
-                source: Some(owner * self.block + offset),
+                source: Some(self.order.rank_at(owner) * self.block + offset),
                 ..base
             }
         }

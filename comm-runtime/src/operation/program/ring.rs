@@ -5,6 +5,7 @@
 //! is also an operation by itself. Chunks are pipelined through the ring.
 
 use super::{Part, Primitive};
+use crate::plan::RankOrder;
 
 /// Loops of a ring that are in flight together.
 ///
@@ -31,13 +32,15 @@ pub(crate) enum Phases {
 }
 
 /// What one rank does in a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     pub(crate) phases: Phases,
     /// Ranks in the ring; at least 2.
     pub(crate) size: usize,
-    /// This rank's place in the ring, which is also the number of its block.
+    /// This rank's place in the ring.
     pub(crate) position: usize,
+    /// Whose blocks belong to which place.
+    pub(crate) order: RankOrder,
     /// Which part of the buffer, or of each block.
     pub(crate) part: Part,
     /// Elements of a whole block; not used by an all-reduce.
@@ -88,7 +91,11 @@ impl Ring {
             }
             Phases::ReduceScatter | Phases::AllGather => {
                 let (offset, count) = self.part.chunk(ring_loop);
-                (offset, owner * self.block + offset, count)
+                (
+                    offset,
+                    self.order.rank_at(owner) * self.block + offset,
+                    count,
+                )
             }
         };
         let (source, target) = match self.phases {

@@ -100,6 +100,10 @@ macro_rules! net_backend_conformance {
     (@ $fixture:ty: $($clause:ident)*) => {$(
         #[test]
         fn $clause() -> $crate::net::conformance::Result<()> {
+            if let Some(reason) = <$fixture as $crate::net::NetFixture>::unavailable() {
+                println!("skipped: {reason}");
+                return Ok(());
+            }
             $crate::net::conformance::$clause::<$fixture>()
         }
     )*};

@@ -44,6 +44,14 @@ fn copy(device: &MockDevice, target: &DeviceMemory, source: &DeviceMemory) {
 }
 
 #[test]
+fn all_clauses_of_the_contract_hold() {
+    for (clause, check) in crate::device::CLAUSES {
+        check(&device()).unwrap_or_else(|error| panic!("{clause}: {error}"));
+        check(&HostDevice).unwrap_or_else(|error| panic!("{clause} of the host: {error}"));
+    }
+}
+
+#[test]
 fn d1_device_memory_is_zeroed_and_given_back() {
     let device = device();
     let memory = device.alloc(5000).unwrap();

@@ -130,6 +130,51 @@ pub fn slot_and_step_stay_until_published_and_consumed<F: TransportFixture>() {
     expect_step(&mut edge, 2, 20);
 }
 
+/// Where an edge hands out several slots and steps at a time, they keep their order and contents.
+pub fn slots_and_steps_are_handed_out_ahead<F: TransportFixture>() {
+    let mut edge = Rig::new::<F>().unwrap().connect().unwrap();
+    for round in 0..10_u64 {
+        // The last of many is not handed out before those in front of it.
+        assert_eq!(edge.send.try_fill_ahead(3, b"early").unwrap(), None);
+        let mut filled = 0;
+        edge.drive(|send, _| send.try_fill_ahead(0, &pattern(round, 50)))
+            .unwrap();
+        while filled < 4 {
+            let payload = pattern(round + filled, 50);
+            if edge.send.try_fill_ahead(filled as usize, &payload).unwrap() == None {
+                break;
+            }
+            filled += 1;
+        }
+        for _ in 0..filled {
+            let header = StepHeader {
+                bytes: 50,
+                signature_hash: 1,
+                signature: [0; 3],
+            };
+            edge.send.publish(header).unwrap();
+        }
+        assert_eq!(edge.recv.try_peek_ahead(2).unwrap(), None);
+        if filled > 1 {
+            for ahead in 0..filled {
+                let step = edge
+                    .drive(|_, recv| recv.try_peek_ahead(ahead as usize))
+                    .unwrap();
+                assert!(
+                    step.payload == pattern(round + ahead, 50),
+                    "step {ahead} ahead"
+                );
+            }
+        }
+        for number in 0..filled {
+            let step = edge.drive(|_, recv| recv.try_peek()).unwrap();
+            assert!(step.payload == pattern(round + number, 50), "step {number}");
+            edge.recv.consume().unwrap();
+        }
+    }
+    assert_eq!(edge.recv.try_recv().unwrap(), None);
+}
+
 /// The sender's whole signature arrives with a step, and its hash with every step.
 pub fn the_signature_travels_with_the_step<F: TransportFixture>() {
     let mut edge = Rig::new::<F>().unwrap().connect().unwrap();

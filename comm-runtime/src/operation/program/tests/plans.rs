@@ -3,7 +3,7 @@
 use comm_core::{Algorithm, DType, OperationKind, ReduceOp};
 
 use super::player::{Player, Value, play};
-use crate::plan::{Extent, Extents, PlanConfig, Planner, Request};
+use crate::plan::{Extent, Extents, PlanConfig, Planner, RankOrder, Request};
 
 /// Three bits for each rank's share of a sum are enough for this many ranks.
 const MOST_RANKS: usize = 17;
@@ -26,6 +26,8 @@ struct Call {
     chunk: usize,
     channels: u32,
     in_place: bool,
+    /// Whether the ranks stand in another order than that of their numbers.
+    mixed: bool,
 }
 
 impl Call {
@@ -91,6 +93,15 @@ impl Call {
             .collect()
     }
 
+    fn order(&self) -> RankOrder {
+        let mut ranks: Vec<u32> = (0..self.ranks as u32).collect();
+        if self.mixed {
+            // Even numbers up, odd ones down: no neighbour keeps its neighbour.
+            ranks.sort_by_key(|rank| (rank % 2, if rank % 2 == 0 { *rank } else { 99 - rank }));
+        }
+        RankOrder::new(ranks)
+    }
+
     fn player(&self, rank: usize) -> Player {
         let config = PlanConfig {
             step_bytes: self.chunk * size_of::<i64>(),
@@ -108,6 +119,7 @@ impl Call {
             in_place: self.in_place,
         };
         let plan = Planner::new(rank as u32, self.ranks as u32, config)
+            .in_order(self.order())
             .plan(&request)
             .unwrap();
         assert_eq!(plan.algorithm(), self.algorithm);
@@ -171,6 +183,7 @@ fn check(kind: OperationKind, algorithm: Algorithm) {
                         chunk: [16, 5, 20, 48][(turn + root + ranks) % 4],
                         channels: [1, 3, 2][(turn + ranks) % 3],
                         in_place,
+                        mixed: (turn + root) % 2 == 1,
                     }
                     .check();
                 }
@@ -229,6 +242,7 @@ fn ranks_may_differ_in_whether_they_work_in_place() {
                 chunk: 16,
                 channels: 1,
                 in_place,
+                mixed: false,
             };
             let mut players: Vec<_> = (0..4)
                 .map(|rank| call(rank % 2 == 0).player(rank))

@@ -4,15 +4,18 @@
 //!
 //! * A value set on the builder wins over `COMM_*` variables, these over the `NCCL_*` variable of
 //!   the same meaning, that over the default.
-//! * A variable that is set but cannot be parsed is an error, never ignored.
+//! * A variable that is set but cannot be parsed is an error, never ignored; one that is set to
+//!   nothing counts as not set.
 //! * [`Settings::table`] tells every effective value and its source; `explain()` prints it.
 
+mod parse;
+
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use comm_core::{Algorithm, Error, ErrorKind, Result};
+use comm_core::Result;
 
+use self::parse::{algorithms, bytes, channels, names, number, printed, seconds};
 use crate::plan::PlanConfig;
 
 /// Where a value comes from.
@@ -80,7 +83,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`] for a variable that cannot be parsed.
+    /// [`InvalidConfiguration`](comm_core::ErrorKind) for a variable that cannot be parsed.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
@@ -137,13 +140,10 @@ impl Settings {
             reader.read(name, value, bytes, ToString::to_string)?;
         }
         reader.read("COMM_ALGO", &mut plan.algorithms, algorithms, |list| {
-            list.iter()
-                .map(|algorithm| algorithm.as_str())
-                .collect::<Vec<_>>()
-                .join(",")
+            printed(list.iter().map(|algorithm| algorithm.as_str()))
         })?;
         reader.read("COMM_TRANSPORTS", &mut settings.transports, names, |list| {
-            list.join(",")
+            printed(list.iter().map(String::as_str))
         })?;
         reader.read(
             "COMM_CONNECT_TIMEOUT_SECONDS",
@@ -195,6 +195,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// A variable's text. An empty one says nothing, as if the variable were not set: that is how
+    /// scripts and launchers take one back.
+    fn text_of(&self, variable: &str) -> Option<String> {
+        (self.lookup)(variable).filter(|text| !text.trim().is_empty())
+    }
+
     /// Reads a variable, or its NCCL namesake where there is one.
     fn read<T>(
         &mut self,
@@ -209,7 +215,7 @@ impl Reader<'_> {
         };
         let mut source = Source::Default;
         for variable in std::iter::once(name).chain(fallback) {
-            if let Some(text) = (self.lookup)(variable) {
+            if let Some(text) = self.text_of(variable) {
                 *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
                 source = Source::Environment(variable.to_owned());
                 break;
@@ -232,7 +238,7 @@ impl Reader<'_> {
         parse: impl Fn(&str) -> Result<usize>,
     ) -> Result<()> {
         let mut source = Source::Default;
-        if let Some(text) = (self.lookup)(variable) {
+        if let Some(text) = self.text_of(variable) {
             *value = parse(text.trim()).map_err(|error| error.with("variable", variable))?;
             source = Source::Environment(variable.to_owned());
         }
@@ -245,89 +251,10 @@ impl Reader<'_> {
     }
 }
 
-fn bad(what: &'static str, text: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfiguration, what).with("value", text)
-}
-
-fn number<T: FromStr>(text: &str) -> Result<T> {
-    text.parse()
-        .map_err(|_| bad("the value must be a number", text))
-}
-
-/// A size in bytes: a number, or a number with K, M or G (powers of 1024).
-fn bytes(text: &str) -> Result<usize> {
-    let upper = text.to_ascii_uppercase();
-    let (digits, factor) = match upper.strip_suffix(['K', 'M', 'G']) {
-        None => (upper.as_str(), 1),
-        Some(digits) => {
-            let factor = match upper.as_bytes()[upper.len() - 1] {
-                b'K' => 1 << 10,
-                b'M' => 1 << 20,
-                _ => 1 << 30,
-            };
-            (digits, factor)
-        }
-    };
-    let value: usize = digits
-        .parse()
-        .map_err(|_| bad("the value must be a size such as 65536 or 64K", text))?;
-    value
-        .checked_mul(factor)
-        .ok_or_else(|| bad("the size is too large", text))
-}
-
-fn channels(text: &str) -> Result<u32> {
-    let channels: u32 = number(text)?;
-    if (1..=64).contains(&channels) {
-        Ok(channels)
-    } else {
-        Err(bad("the number of channels must be from 1 to 64", text))
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration> {
-    let seconds: f64 = number(text)?;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| bad("the value must be a positive number of seconds", text))
-}
-
-fn names(text: &str) -> Result<Vec<String>> {
-    Ok(list(text).map(str::to_ascii_lowercase).collect())
-}
-
-/// A list such as `ring,one_shot`, or `^ring` for all but the ring.
-fn algorithms(text: &str) -> Result<Vec<Algorithm>> {
-    let (exclude, rest) = match text.strip_prefix('^') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let named: Vec<Algorithm> = list(rest)
-        .map(|name| match name.to_ascii_lowercase().as_str() {
-            // NCCL's name for it.
-            "tree" => Ok(Algorithm::DoubleTree),
-            name => name.parse(),
-        })
-        .collect::<Result<_>>()
-        .map_err(|error| bad("the list names an unknown algorithm", text).with_source(error))?;
-    if !exclude {
-        return Ok(named);
-    }
-    Ok(Algorithm::ALL
-        .into_iter()
-        .filter(|algorithm| !named.contains(algorithm))
-        .collect())
-}
-
-fn list(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
+    use comm_core::{Algorithm, ErrorKind};
+
     use super::*;
 
     fn with(variables: &[(&str, &str)]) -> Result<Settings> {
@@ -389,6 +316,25 @@ mod tests {
         let settings = with(&[("COMM_ALGO", "^one_shot")]).unwrap();
         assert!(!settings.plan.algorithms.contains(&Algorithm::OneShot));
         assert!(settings.plan.algorithms.contains(&Algorithm::Ring));
+    }
+
+    #[test]
+    fn a_variable_that_is_set_to_nothing_counts_as_not_set() {
+        for name in [
+            "COMM_ALGO",
+            "COMM_TRANSPORTS",
+            "COMM_STEP_BYTES",
+            "COMM_CHANNELS",
+        ] {
+            let settings = with(&[(name, " ")]).unwrap();
+            assert_eq!(settings.plan, PlanConfig::default(), "{name}");
+            assert_eq!(source(&settings, name), Source::Default, "{name}");
+        }
+        let settings = with(&[("COMM_ALGO", ""), ("NCCL_ALGO", "ring")]).unwrap();
+        assert_eq!(settings.plan.algorithms, [Algorithm::Ring]);
+        let table = with(&[]).unwrap();
+        let algorithms = table.table().iter().find(|one| one.name == "COMM_ALGO");
+        assert_eq!(algorithms.unwrap().value, "all");
     }
 
     #[test]

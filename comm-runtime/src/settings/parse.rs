@@ -1,0 +1,97 @@
+//! How the text of a variable becomes a value, and a list text again.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use comm_core::{Algorithm, Error, ErrorKind, Result};
+
+fn bad(what: &'static str, text: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfiguration, what).with("value", text)
+}
+
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T> {
+    text.parse()
+        .map_err(|_| bad("the value must be a number", text))
+}
+
+/// A size in bytes: a number, or a number with K, M or G (powers of 1024).
+pub(super) fn bytes(text: &str) -> Result<usize> {
+    let upper = text.to_ascii_uppercase();
+    let (digits, factor) = match upper.strip_suffix(['K', 'M', 'G']) {
+        None => (upper.as_str(), 1),
+        Some(digits) => {
+            let factor = match upper.as_bytes()[upper.len() - 1] {
+                b'K' => 1 << 10,
+                b'M' => 1 << 20,
+                _ => 1 << 30,
+            };
+            (digits, factor)
+        }
+    };
+    let value: usize = digits
+        .parse()
+        .map_err(|_| bad("the value must be a size such as 65536 or 64K", text))?;
+    value
+        .checked_mul(factor)
+        .ok_or_else(|| bad("the size is too large", text))
+}
+
+pub(super) fn channels(text: &str) -> Result<u32> {
+    let channels: u32 = number(text)?;
+    if (1..=64).contains(&channels) {
+        Ok(channels)
+    } else {
+        Err(bad("the number of channels must be from 1 to 64", text))
+    }
+}
+
+pub(super) fn seconds(text: &str) -> Result<Duration> {
+    let seconds: f64 = number(text)?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| bad("the value must be a positive number of seconds", text))
+}
+
+pub(super) fn names(text: &str) -> Result<Vec<String>> {
+    Ok(list(text).map(str::to_ascii_lowercase).collect())
+}
+
+/// A list such as `ring,one_shot`, or `^ring` for all but the ring.
+pub(super) fn algorithms(text: &str) -> Result<Vec<Algorithm>> {
+    let (exclude, rest) = match text.strip_prefix('^') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let named: Vec<Algorithm> = list(rest)
+        .map(|name| match name.to_ascii_lowercase().as_str() {
+            // NCCL's name for it.
+            "tree" => Ok(Algorithm::DoubleTree),
+            name => name.parse(),
+        })
+        .collect::<Result<_>>()
+        .map_err(|error| bad("the list names an unknown algorithm", text).with_source(error))?;
+    if !exclude {
+        return Ok(named);
+    }
+    Ok(Algorithm::ALL
+        .into_iter()
+        .filter(|algorithm| !named.contains(algorithm))
+        .collect())
+}
+
+/// The elements of a list that restricts a choice; an empty one allows everything.
+pub(super) fn printed<'a>(list: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = list.collect();
+    if names.is_empty() {
+        "all".to_owned()
+    } else {
+        names.join(",")
+    }
+}
+
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+}

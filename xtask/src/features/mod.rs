@@ -1,0 +1,89 @@
+//! `cargo xtask features`: comm-api works with each feature alone, with none and with all.
+//!
+//! A feature may only add something, so every subset has to compile and pass its tests; features
+//! alone find a missing `dep:` or `cfg`, all together finds two that exclude each other. The tests
+//! of the default features are those of `cargo xtask test`; documentation tests belong there too,
+//! since the guide's programs need a transport. At the end processes of different builds meet.
+
+mod mixed;
+
+use anyhow::Result;
+
+use crate::process::{self, Cargo};
+use crate::workspace::{Metadata, Package};
+
+const PACKAGE: &str = "comm-api";
+
+/// Runs `cargo test` for each selection; stops at the first that does not compile or fails.
+pub(crate) fn run() -> Result<()> {
+    let metadata = Metadata::load()?;
+    let package = metadata.package(PACKAGE)?;
+    for feature in selections(package) {
+        test()
+            .arg("--no-default-features")
+            .args(
+                feature
+                    .map(|feature| ["--features", feature])
+                    .iter()
+                    .flatten(),
+            )
+            .run()?;
+    }
+    if !all_are_default(package) {
+        test().arg("--all-features").run()?;
+    }
+    mixed::run()
+}
+
+fn test() -> Cargo {
+    process::cargo("test").args(["--package", PACKAGE, "--lib", "--tests"])
+}
+
+/// No feature, and each alone.
+fn selections(package: &Package) -> Vec<Option<&str>> {
+    let features = package.features.keys().map(String::as_str);
+    let alone = features.filter(|feature| *feature != "default").map(Some);
+    std::iter::once(None).chain(alone).collect()
+}
+
+/// Whether the default features turn all others on, so that `cargo xtask test` tests all together.
+fn all_are_default(package: &Package) -> bool {
+    let mut on: Vec<&str> = vec!["default"];
+    let mut next = 0;
+    while let Some(feature) = on.get(next).copied() {
+        next += 1;
+        for brought in package.features.get(feature).into_iter().flatten() {
+            if package.features.contains_key(brought) && !on.contains(&brought.as_str()) {
+                on.push(brought);
+            }
+        }
+    }
+    on.len() == package.features.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(features: &str) -> Package {
+        let json = format!(
+            r#"{{"packages":[{{"name":"a","targets":[],"dependencies":[],"features":{features}}}]}}"#
+        );
+        Metadata::parse(&json).unwrap().packages.remove(0)
+    }
+
+    #[test]
+    fn no_feature_and_each_alone_are_selected() {
+        let package = package(r#"{"default":["a"],"a":["b"],"b":["dep:c"]}"#);
+        assert_eq!(selections(&package), [None, Some("a"), Some("b")]);
+    }
+
+    #[test]
+    fn all_together_are_tested_apart_unless_they_are_the_default() {
+        let all = package(r#"{"default":["a"],"a":["b","dep:c","c/b"],"b":[]}"#);
+        assert!(all_are_default(&all));
+        assert!(!all_are_default(&package(
+            r#"{"default":["a"],"a":[],"b":[]}"#
+        )));
+    }
+}
