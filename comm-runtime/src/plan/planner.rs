@@ -277,7 +277,7 @@ mod tests {
             channels: 3,
             ..PlanConfig::default()
         };
-        let planner = Planner::new(0, 2, config);
+        let planner = Planner::new(0, 3, config);
         let plan = planner
             .plan(&request(OperationKind::AllReduce, 1_000_001))
             .unwrap();
