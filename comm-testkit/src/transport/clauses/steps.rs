@@ -141,7 +141,12 @@ pub fn slots_and_steps_are_handed_out_ahead<F: TransportFixture>() {
             .unwrap();
         while filled < 4 {
             let payload = pattern(round + filled, 50);
-            if edge.send.try_fill_ahead(filled as usize, &payload).unwrap() == None {
+            if edge
+                .send
+                .try_fill_ahead(filled as usize, &payload)
+                .unwrap()
+                .is_none()
+            {
                 break;
             }
             filled += 1;
