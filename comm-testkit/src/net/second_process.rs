@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Set in the second process: what it does.
-const ROLE: &str = "COMM_TEST_SECOND_ROLE";
+const ROLE: &str = "SECOND_PROCESS_ROLE";
 /// Set in the second process: what it has to know for it, in hexadecimal.
-const MESSAGE: &str = "COMM_TEST_SECOND_MESSAGE";
+const MESSAGE: &str = "SECOND_PROCESS_MESSAGE";
 /// What the second process's lines of interest begin with.
 const MARK: &str = "the second process says ";
 
