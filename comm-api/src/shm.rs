@@ -15,6 +15,8 @@ pub(crate) struct ShmSettings {
     disabled: Option<String>,
     /// What goes into the names of segments, if they have names (`COMM_SHM_NAMED`).
     named: Option<String>,
+    /// Whether edges read large steps from the sender's process (`COMM_SHM_PULL`).
+    pulls: bool,
 }
 
 impl ShmSettings {
@@ -61,6 +63,7 @@ impl ShmSettings {
         Ok(Self {
             disabled: switched_off("SHM", lookup)?,
             named: named.then(job),
+            pulls: pulls(lookup, settings)?,
         })
     }
 
@@ -75,11 +78,38 @@ impl ShmSettings {
         }
         match self.named {
             Some(job) => register_named(builder, job),
-            None => builder.transport(NAME, |context| {
-                Ok(Arc::new(ShmTransport::new(Arc::clone(&context.doorbells))))
+            None => builder.transport(NAME, move |context| {
+                let transport = ShmTransport::new(Arc::clone(&context.doorbells));
+                Ok(Arc::new(transport.pulling(self.pulls)))
             }),
         }
     }
+}
+
+/// `COMM_SHM_PULL`, by default what was measured to be faster on this processor.
+fn pulls(lookup: &dyn Fn(&str) -> Option<String>, settings: &mut Settings) -> Result<bool> {
+    const VARIABLE: &str = "COMM_SHM_PULL";
+    let text = lookup(VARIABLE).filter(|text| !text.trim().is_empty());
+    let pulls = match text.as_deref().map(str::trim) {
+        None => ShmTransport::pulls_by_default(),
+        Some("0") => false,
+        Some("1") => true,
+        Some(other) => {
+            return Err(Error::new(
+                ErrorKind::InvalidConfiguration,
+                format!("{VARIABLE}={other} is neither 0 nor 1"),
+            ));
+        }
+    };
+    settings.note(Setting {
+        name: VARIABLE,
+        value: u8::from(pulls).to_string(),
+        source: match text {
+            None => Source::Default,
+            Some(_) => Source::Environment(VARIABLE.to_owned()),
+        },
+    });
+    Ok(pulls)
 }
 
 /// Registers the transport over named segments, and gives the process doorbells that have a name.

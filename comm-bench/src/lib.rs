@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod against;
 mod batches;
 mod coordinator;
 mod edges;

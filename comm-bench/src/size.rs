@@ -107,6 +107,14 @@ impl Sweep {
         counts
     }
 
+    /// The sizes in bytes for elements of `element_bytes`, ascending.
+    #[must_use]
+    pub fn bytes(&self, element_bytes: usize) -> Vec<u64> {
+        let counts = self.counts(element_bytes);
+        let bytes = |count: usize| count as u64 * element_bytes as u64;
+        counts.into_iter().map(bytes).collect()
+    }
+
     /// The largest number of elements.
     pub(crate) fn largest_count(&self, element_bytes: usize) -> usize {
         self.counts(element_bytes).last().copied().unwrap_or(0)

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use comm_core::device::{ALIGNMENT_BYTES, Device, DeviceEvent, DeviceMemory};
+use comm_core::device::{ALIGNMENT_BYTES, Device, DeviceEvent, DeviceMemory, check_copy_lengths};
 use comm_core::{Error, ErrorKind, MemoryKind, Result};
 use cudarc::driver::sys;
 
@@ -128,14 +128,7 @@ impl Device for CudaDevice {
         target: &DeviceMemory,
         source: &DeviceMemory,
     ) -> Result<Box<dyn DeviceEvent>> {
-        if target.len_bytes() != source.len_bytes() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "source and target of a copy have different lengths",
-            )
-            .with("source_bytes", source.len_bytes())
-            .with("target_bytes", target.len_bytes()));
-        }
+        check_copy_lengths(target, source)?;
         Self::check_reach(target)?;
         Self::check_reach(source)?;
         let pageable = [target, source]

@@ -29,7 +29,6 @@
 //!   [`CudaDevice::import`]. The exporting process keeps the memory allocated while others use it;
 //!   nothing can make it.
 
-mod completion;
 mod context;
 mod device;
 mod driver;

@@ -5,11 +5,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use comm_core::device::DeviceMemory;
+use comm_core::device::{CopyCompleter, CopyEvent, DeviceMemory};
 use comm_core::{Error, ErrorKind, Result};
 use cudarc::driver::sys;
 
-use crate::completion::{Completion, CopyEvent};
 use crate::context::{Context, Event, address};
 use crate::driver::check;
 
@@ -18,7 +17,7 @@ struct Job {
     work: Work,
     target: DeviceMemory,
     source: DeviceMemory,
-    completion: Arc<Completion>,
+    completer: CopyCompleter,
 }
 
 enum Work {
@@ -77,12 +76,12 @@ impl Worker {
         target: &DeviceMemory,
         source: &DeviceMemory,
     ) -> Result<CopyEvent> {
-        let completion = Arc::new(Completion::default());
+        let (event, completer) = CopyEvent::pending();
         let job = Job {
             work,
             target: target.clone(),
             source: source.clone(),
-            completion: Arc::clone(&completion),
+            completer,
         };
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(refused) = jobs.send(job) {
@@ -96,7 +95,7 @@ impl Worker {
                 "the thread of a GPU has ended",
             ));
         }
-        Ok(CopyEvent(completion))
+        Ok(event)
     }
 }
 
@@ -111,11 +110,11 @@ fn run(context: &Arc<Context>, inbox: &Receiver<Job>) {
             work,
             target,
             source,
-            completion,
+            completer,
         } = job;
         // What the copy kept alive is released before anybody hears of its end.
         drop((work, target, source));
-        completion.end(outcome);
+        completer.end(outcome);
     }
 }
 

@@ -33,6 +33,7 @@
 //! * f16 and bf16 are widened to f32 for every operation and rounded to nearest, ties to even, when
 //!   stored: after each step by [`Reducer::reduce`], once by [`Reducer::reduce_many`].
 
+mod cache;
 mod copy;
 mod lane;
 mod loops;
@@ -44,6 +45,7 @@ mod reduce;
 #[cfg(test)]
 mod tests;
 
+pub use cache::streaming_from_bytes;
 pub use copy::{copy, copy_streaming};
 pub use reduce::Reducer;
 

@@ -1,11 +1,13 @@
 //! Reduction kernels: generic loops, compiled per element type, operator and instruction set.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 
 use comm_core::{DType, Error, ErrorKind, ReduceOp, Result};
 use half::{bf16, f16};
 
 use super::Isa;
+use super::copy::copy_streaming;
 use super::lane::Lane;
 use super::loops::{self, Combine, Max, Min, Prod, Sum};
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +23,16 @@ pub struct Reducer {
     op: ReduceOp,
     isa: Isa,
     kernels: &'static Kernels,
+}
+
+/// A part of a streamed destination.
+const BLOCK_BYTES: usize = 8 << 10;
+
+/// On a cache line, so that whole lines are copied.
+#[repr(align(64))]
+struct Block {
+    /// Only used through a pointer.
+    _bytes: [u8; BLOCK_BYTES],
 }
 
 /// What was compiled for one combination.
@@ -98,6 +110,34 @@ impl Reducer {
     pub unsafe fn reduce(&self, dst: *mut u8, a: *const u8, b: *const u8, count: usize) {
         // SAFETY: the caller's promise; `new` checked the instruction set.
         unsafe { (self.kernels.reduce)(dst, a, b, count) };
+    }
+
+    /// [`Reducer::reduce`] with stores that pass the caches by.
+    ///
+    /// Worth it for a destination that is larger than the caches: its lines are not read first. A later
+    /// release store orders these stores like others.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reducer::reduce`].
+    pub unsafe fn reduce_streaming(&self, dst: *mut u8, a: *const u8, b: *const u8, count: usize) {
+        // Through a block that stays in the first-level cache.
+        let mut block = MaybeUninit::<Block>::uninit();
+        let block = block.as_mut_ptr().cast::<u8>();
+        let element_bytes = self.dtype.size_bytes();
+        let in_block = BLOCK_BYTES / element_bytes;
+        let mut done = 0;
+        while done < count {
+            let elements = in_block.min(count - done);
+            let at = done * element_bytes;
+            let [a, b] = [a, b].map(|source| source.wrapping_add(at));
+            // SAFETY: the caller's promise; the block has room for `in_block` elements.
+            unsafe { self.reduce(block, a, b, elements) };
+            let bytes = elements * element_bytes;
+            // SAFETY: the caller's promise; the block holds these elements.
+            unsafe { copy_streaming(dst.wrapping_add(at), block, bytes, 0) };
+            done += elements;
+        }
     }
 
     /// `dst0[i] = dst1[i] = a[i] op b[i]`: keeps a result and forwards it, reading once.

@@ -289,6 +289,11 @@ fn check(dtype: DType, op: ReduceOp, a: &[u8], b: &[u8], c: &[u8], shifts: [usiz
         unsafe { reducer.reduce(out.as_mut_ptr(), left.as_ptr(), right.as_ptr(), count) };
         assert_same(dtype, out.payload(), &two, &what("reduce"));
 
+        let mut out = fresh();
+        // SAFETY: as above.
+        unsafe { reducer.reduce_streaming(out.as_mut_ptr(), left.as_ptr(), right.as_ptr(), count) };
+        assert_same(dtype, out.payload(), &two, &what("reduce_streaming"));
+
         let mut in_place = Shifted::new(a, shifts[0]);
         let target = in_place.as_mut_ptr();
         // SAFETY: as above; the destination is the first source.
@@ -545,5 +550,28 @@ proptest! {
         let mut bits = Bits(seed);
         let [a, b, c] = [(); 3].map(|()| bits.bytes(count * dtype.size_bytes()));
         check(dtype, op, &a, &b, &c, shifts, ranks);
+    }
+}
+
+#[test]
+fn a_streamed_result_of_many_blocks_is_that_of_the_plain_kernel() {
+    let mut bits = Bits(11);
+    for dtype in reducible() {
+        let element_bytes = dtype.size_bytes();
+        let reducer = Reducer::new(dtype, ReduceOp::Max).unwrap();
+        for count in [
+            8191 / element_bytes,
+            8192 / element_bytes,
+            40_001 / element_bytes,
+        ] {
+            let [a, b] = [(); 2].map(|()| bits.bytes(count * element_bytes));
+            let [mut plain, mut streamed] = [(); 2].map(|()| vec![0; count * element_bytes]);
+            // SAFETY: all buffers hold `count` elements and are different.
+            unsafe { reducer.reduce(plain.as_mut_ptr(), a.as_ptr(), b.as_ptr(), count) };
+            let target = streamed.as_mut_ptr();
+            // SAFETY: as above.
+            unsafe { reducer.reduce_streaming(target, a.as_ptr(), b.as_ptr(), count) };
+            assert_eq!(plain, streamed, "{dtype}, {count} elements");
+        }
     }
 }

@@ -11,7 +11,8 @@
 //! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
 //!   has stood for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the circle. If
 //!   several threads use a communicator, another one may still send what is waited for: the circle
-//!   is then logged once as a warning, and the deadline decides.
+//!   is then logged once as a warning, and the deadline decides. Ranks that are all in the same
+//!   collective wait for each other's edges and turns, not for another call: that is no circle.
 
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,13 @@ pub(crate) struct MismatchQuery {
     pub(crate) signature: Signature,
     /// The hash that the step carried.
     pub(crate) step_hash: u32,
+}
+
+/// Whether all these ranks are in one and the same collective.
+fn is_one_collective(chain: &[Link]) -> bool {
+    chain
+        .iter()
+        .all(|link| link.lane == LaneKey::Collective && link.signature == chain[0].signature)
 }
 
 impl Core {
@@ -175,7 +183,7 @@ impl Core {
         let Some(blocked) = self.lane(own.lane).and_then(Lane::blocked) else {
             return;
         };
-        if blocked.signature != own.signature {
+        if blocked.signature != own.signature || is_one_collective(chain) {
             return;
         }
         let stands = CIRCLE_MUST_STAND.as_millis().try_into().unwrap_or(u64::MAX);
@@ -291,5 +299,42 @@ impl Core {
             std::thread::sleep(Duration::from_millis(1));
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use comm_core::{Algorithm, OperationKind};
+
+    use super::*;
+
+    fn link(rank: Rank, lane: LaneKey, sequence: u64) -> Link {
+        Link {
+            rank,
+            lane,
+            signature: Signature {
+                sequence,
+                kind: OperationKind::Barrier,
+                algorithm: Algorithm::Dissemination,
+                dtype: None,
+                op: None,
+                root: 0,
+                count: 0,
+            },
+            blocked_ms: 1000,
+            single_threaded: true,
+        }
+    }
+
+    #[test]
+    fn ranks_in_one_collective_are_no_circle_and_all_others_are() {
+        let same = [0, 1].map(|rank| link(rank, LaneKey::Collective, 5));
+        assert!(is_one_collective(&same));
+        for other in [
+            link(1, LaneKey::Collective, 6),
+            link(1, LaneKey::Recv(0), 5),
+        ] {
+            assert!(!is_one_collective(&[same[0].clone(), other]));
+        }
     }
 }

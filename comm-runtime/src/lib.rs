@@ -14,6 +14,7 @@
 //! ```
 
 mod abort;
+mod at_once;
 mod blocked;
 mod call;
 pub mod communicator;

@@ -5,7 +5,8 @@
 //! * Spinning is bounded, and does not happen at all when the host runs more ranks than it has
 //!   CPUs: then the CPU is given to the rank that is waited for.
 //! * After the yield phase the thread sleeps on its doorbell and costs no CPU.
-//! * The clock is not read before the thread is about to sleep.
+//! * A yield that took long ends that phase: whoever runs instead, it is better to be woken than to be
+//!   the next in turn. The clock is not read before the first yield.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{PeerInfo, Result};
 use std::sync::Arc;
+
+/// A yield this long went to somebody who computes: longer than a rank that only passes data on needs.
+const LONG_YIELD: Duration = Duration::from_micros(500);
 
 /// How long each phase of a wait lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,15 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
+    /// The policy for ranks of which each has a CPU of its own.
+    ///
+    /// It spins for about the price of ten wake-ups from sleep and never yields: a yield would lend
+    /// the CPU to a stranger for a whole time slice, which is a thousand times the price of a wake-up.
+    pub const ALONE: Self = Self {
+        spins: 2000,
+        yields: 0,
+    };
+
     /// The policy for a host that runs `ranks` ranks on `cpus` CPUs.
     ///
     /// A spin takes some 50 ns, a yield with nobody else to run some 300 ns, a wake-up from sleep
@@ -48,13 +61,17 @@ impl WaitPolicy {
 
     /// The policy for `own`, from the facts of all ranks.
     ///
-    /// Ranks that are bound to one CPU each count as having a CPU of their own.
+    /// Ranks that are bound to one CPU each count as having a CPU of their own, if the host has as
+    /// many CPUs as ranks (`online_cpus`, 0 if that is not known).
     #[must_use]
-    pub fn from_facts(own: &PeerInfo, peers: &[PeerInfo]) -> Self {
+    pub fn from_facts(own: &PeerInfo, peers: &[PeerInfo], online_cpus: u32) -> Self {
         let local = || peers.iter().filter(|peer| peer.host == own.host);
         let ranks = u32::try_from(local().count()).unwrap_or(u32::MAX);
         let bound = local().all(|peer| peer.cpus == 1);
-        Self::for_load(ranks, if bound { ranks } else { own.cpus })
+        if bound && ranks <= online_cpus {
+            return Self::ALONE;
+        }
+        Self::for_load(ranks, own.cpus)
     }
 }
 
@@ -95,7 +112,12 @@ impl Wait {
         }
         if self.looks < self.policy.spins + self.policy.yields {
             self.looks += 1;
+            let before = Instant::now();
             std::thread::yield_now();
+            if before.elapsed() >= LONG_YIELD {
+                // Somebody else has work for a while; a sleeper gets the CPU back when it is wanted.
+                self.looks = self.policy.spins + self.policy.yields;
+            }
             return Pause::LookAgain;
         }
         Pause::Sleep
@@ -139,11 +161,27 @@ pub(crate) fn until(deadline: Option<Instant>, limit: Duration) -> Option<Durati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comm_core::{HostId, ProcessId};
 
     #[test]
     fn more_ranks_than_cpus_never_spin() {
         assert_eq!(WaitPolicy::for_load(4, 2).spins, 0);
         assert!(WaitPolicy::for_load(2, 2).spins > 0);
+    }
+
+    #[test]
+    fn only_ranks_that_are_bound_to_cpus_of_their_own_never_yield() {
+        let bound = |rank| {
+            let mut info = PeerInfo::new(rank, HostId([0; 16]), ProcessId([0; 16]));
+            info.cpus = 1;
+            info
+        };
+        let peers = [bound(0), bound(1), bound(2)];
+        let policy = |online| WaitPolicy::from_facts(&peers[0], &peers, online);
+        assert_eq!(policy(3), WaitPolicy::ALONE);
+        for online in [0, 2] {
+            assert_eq!(policy(online), WaitPolicy::for_load(3, 1));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use comm_core::{
 
 use crate::handle::{EdgeKey, Role};
 use crate::peers::ring_target;
+use crate::pull::Probe;
 
 /// The sending end: holds nothing until the receiving end's memory arrives.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl SendSetup for ShmSendSetup {
     fn handle(&mut self) -> Result<ConnectHandle> {
         let fds = vec![duplicate(doorbells_fd(&self.doorbells)?)?];
         Ok(ConnectHandle {
-            bytes: self.key.encode(Role::Sender),
+            bytes: Probe::of_this_process().append_to(&self.key.encode(Role::Sender)),
             fds,
         })
     }
@@ -58,16 +59,18 @@ pub(crate) struct ShmRecvSetup {
     key: EdgeKey,
     doorbells: Arc<Doorbells>,
     memory: SealedMemory,
+    pulls: bool,
 }
 
 impl ShmRecvSetup {
-    pub(crate) fn new(edge: &Edge<'_>, doorbells: &Arc<Doorbells>) -> Result<Self> {
+    pub(crate) fn new(edge: &Edge<'_>, doorbells: &Arc<Doorbells>, pulls: bool) -> Result<Self> {
         let key = EdgeKey::new(edge)?;
         let memory = SealedMemory::create("comm-edge", key.layout().total_bytes())?;
         Ok(Self {
             key,
             doorbells: Arc::clone(doorbells),
             memory,
+            pulls,
         })
     }
 }
@@ -86,13 +89,15 @@ impl RecvSetup for ShmRecvSetup {
     }
 
     async fn connect(self: Box<Self>, remote: ConnectHandle, _: Instant) -> Result<ConnInfo> {
-        self.key.check(Role::Sender, &remote.bytes)?;
+        let (handle, probe) = Probe::split_from(&remote.bytes)?;
+        self.key.check(Role::Sender, handle)?;
         let [doorbells] = exactly(remote.fds)?;
         let target = ring_target(&self.doorbells, doorbells)?;
-        let memory = self.memory.into_mapping();
-        Ok(ConnInfo::MemoryRecv(
-            fifo(memory, self.key.layout())?.into_receiver(target),
-        ))
+        let mut memory = fifo(self.memory.into_mapping(), self.key.layout())?;
+        if let Some(peer) = self.pulls.then(|| probe.try_reach()).flatten() {
+            memory = memory.pulling(Arc::new(peer));
+        }
+        Ok(ConnInfo::MemoryRecv(memory.into_receiver(target)))
     }
 }
 

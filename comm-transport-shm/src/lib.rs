@@ -28,6 +28,8 @@
 //! * A connected edge holds no descriptor, only memory: one page, and the slots as far as they
 //!   were used.
 //! * Ranks that are threads of one process are served in the same way.
+//! * If asked to ([`ShmTransport::pulling`]), a receiving end reads what a sender offers straight from
+//!   its process (module `pull`), and never writes there.
 //! * A peer can write wrong contents, which is an error or a wrong payload here, and nothing worse.
 //!
 //! With the Cargo feature `named` there is `ShmTransport::named`, which uses named segments instead:
@@ -35,8 +37,9 @@
 //!
 //! # Layout of a handle
 //!
-//! 48 bytes, little-endian, checked field by field (module `handle`), and descriptors: from the
-//! receiving end its memory file and its doorbells, from the sending end its doorbells.
+//! 48 bytes, little-endian, checked field by field (module `handle`), from the sending end 28 more for
+//! pulling (module `pull`), and descriptors: from the receiving end its memory file and its doorbells,
+//! from the sending end its doorbells.
 
 #![cfg(target_os = "linux")]
 
@@ -46,6 +49,7 @@ mod handle;
 #[cfg(feature = "named")]
 mod named;
 mod peers;
+mod pull;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -68,6 +72,7 @@ pub const NAME: &str = "shm";
 #[derive(Debug)]
 pub struct ShmTransport {
     state: State,
+    pulls: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +95,7 @@ impl ShmTransport {
     pub const fn new(doorbells: Arc<Doorbells>) -> Self {
         Self {
             state: State::Enabled(doorbells),
+            pulls: false,
         }
     }
 
@@ -107,7 +113,30 @@ impl ShmTransport {
                 doorbells,
                 job: job.into(),
             },
+            pulls: false,
         }
+    }
+
+    /// Whether receiving ends read what senders offer straight from their processes, where the kernel
+    /// allows it; not by default.
+    ///
+    /// One copy by the kernel instead of two through slots. Which is faster depends on the processor:
+    /// see [`ShmTransport::pulls_by_default`].
+    #[must_use]
+    pub const fn pulling(mut self, pulls: bool) -> Self {
+        self.pulls = pulls;
+        self
+    }
+
+    /// Whether pulling was measured to be faster on processors like this one.
+    ///
+    /// It is where each core has a large second-level cache of its own and a line of another core's is
+    /// slow to come by (Intel from Skylake-SP on): a slot costs that price for every write and every
+    /// read, an offer for the read alone. It is not where the cores share a fast cache (AMD Zen), in
+    /// which slots stay.
+    #[must_use]
+    pub fn pulls_by_default() -> bool {
+        pull::is_faster_here()
     }
 
     /// A transport that serves no edge because of `reason`, which users get to see.
@@ -117,6 +146,7 @@ impl ShmTransport {
     pub fn disabled(reason: impl Into<String>) -> Self {
         Self {
             state: State::Disabled(reason.into()),
+            pulls: false,
         }
     }
 
@@ -175,7 +205,11 @@ impl Transport for ShmTransport {
         if let State::Named { doorbells, job } = &self.state {
             return Ok(Box::new(named::NamedRecvSetup::new(edge, doorbells, job)?));
         }
-        Ok(Box::new(ShmRecvSetup::new(edge, self.doorbells()?)?))
+        Ok(Box::new(ShmRecvSetup::new(
+            edge,
+            self.doorbells()?,
+            self.pulls,
+        )?))
     }
 }
 

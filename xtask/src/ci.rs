@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::{features, loom, process, rdma, test, tidy};
+use crate::{features, instructions, loom, process, rdma, test, tidy};
 
 /// Which steps to run.
 #[derive(clap::Args)]
@@ -37,6 +37,8 @@ enum Step {
     Test,
     /// The loom models of the lock-free code.
     Loom,
+    /// The small paths stay within their budgets of instructions.
+    Instructions,
     /// The RDMA backend on a soft card.
     Rdma,
 }
@@ -59,6 +61,10 @@ impl Step {
             Self::Features => features::run()?,
             Self::Test => test::run(&test::Arguments::default())?,
             Self::Loom => loom::run(&loom::Arguments::default())?,
+            Self::Instructions if !instructions::is_possible() => {
+                return Ok(Verdict::Skipped("valgrind is not installed"));
+            }
+            Self::Instructions => instructions::run()?,
             Self::Rdma if !rdma::run()? => {
                 return Ok(Verdict::Skipped(
                     "no virtual machine with a soft card can be started",
@@ -121,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn line(name: &str, elapsed: Duration, remark: &str) -> String {
-    format!("{name:<10} {:>8.1} s  {remark}", elapsed.as_secs_f64())
+    format!("{name:<12} {:>8.1} s  {remark}", elapsed.as_secs_f64())
         .trim_end()
         .to_owned()
 }

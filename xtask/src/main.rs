@@ -11,6 +11,7 @@ mod bench;
 mod ci;
 mod commctl;
 mod features;
+mod instructions;
 mod launch;
 mod loom;
 mod process;
@@ -40,6 +41,8 @@ enum Command {
     Ci(ci::Arguments),
     /// Test comm-api with each of its features alone, and let builds that differ meet.
     Features,
+    /// Count the instructions of the small paths under valgrind, and hold them to their budget.
+    Instructions,
     /// Start local workers: builds `commctl` and runs `commctl launch`.
     #[command(disable_help_flag = true)]
     Launch(launch::Arguments),
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Features => features::run(),
+        Command::Instructions => instructions::run(),
         Command::Launch(arguments) => launch::run(&arguments),
         Command::Loom(arguments) => loom::run(&arguments),
         Command::Rdma => rdma::run().map(drop),

@@ -98,6 +98,8 @@ pub(super) fn joined(options: &Options, launched: &LaunchEnvironment) -> Result<
         "--ranks"
     } else if options.pin.is_some() {
         "--pin"
+    } else if !options.against.against.is_empty() {
+        "--against"
     } else {
         let mut jobs = [job(options, launched.world_size)?];
         if options.time.is_none() {

@@ -8,6 +8,7 @@
 //! * **Inside a launched job** (a launcher's variables are set: `commctl launch`, torchrun, ...) it
 //!   is one of the workers and starts nothing, so it measures between machines too. All ranks are
 //!   given the same arguments.
+//! * **With `--against`** it measures other systems in turn with the library, see `against/`.
 //! * **Without arguments** it measures every operation with 2 ranks over p2p, shm and net, and
 //!   all-reduce with 4 ranks, from 8 B to 64 MiB, within two minutes.
 //! * **Output**: rank 0 prints the tables on standard output, plain text whether or not that is a
@@ -17,12 +18,14 @@
 //!   wrong, a worker failed or an argument makes no sense together with the others; 2 for a command
 //!   line that cannot be read; 128 + the signal when a signal ended it.
 
+mod against;
 mod jobs;
 mod memory;
 mod options;
 mod transports;
 mod worker;
 
+pub use against::{AgainstOptions, System};
 pub use options::{OperationChoice, Options};
 pub use worker::{WORKER_COMMAND, run as run_worker};
 
@@ -52,6 +55,9 @@ pub fn run(options: &Options) -> Result<u8> {
     transports::check(&options.transports())?;
     if let Some(launched) = jobs::launched(&|key| std::env::var(key).ok())? {
         return join(options, &launched);
+    }
+    if !options.against.against.is_empty() {
+        return against::run(options);
     }
     let jobs = jobs::of(options)?;
     memory::check(&jobs)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use comm_bench::{Operation, Places, Size, Suite, Sweep};
 use comm_core::{DType, Error, ReduceOp, Result};
 
+use super::against::AgainstOptions;
 use super::transports::AUTO;
 use crate::launch::Pin;
 
@@ -106,6 +107,10 @@ pub struct Options {
     /// Leave it to the kernel where workers run.
     #[arg(long, overrides_with = "pin")]
     pub no_pin: bool,
+
+    /// Other systems to compare with.
+    #[command(flatten)]
+    pub against: AgainstOptions,
 }
 
 /// What `--op` takes.

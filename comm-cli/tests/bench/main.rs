@@ -2,6 +2,7 @@
 //!
 //! The figures are not judged, only that they are there; sizes and times are tiny.
 
+mod against;
 mod arguments;
 mod command;
 mod jobs;

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ALIGNMENT_BYTES, Device, DeviceEvent, DeviceMemory, MemoryKind};
+use super::{ALIGNMENT_BYTES, Device, DeviceEvent, DeviceMemory, MemoryKind, check_copy_lengths};
 use crate::doorbell::Doorbell;
 use crate::{Armed, Error, ErrorKind, Result};
 
@@ -74,14 +74,7 @@ impl Device for HostDevice {
         target: &DeviceMemory,
         source: &DeviceMemory,
     ) -> Result<Box<dyn DeviceEvent>> {
-        if target.len_bytes() != source.len_bytes() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "source and target of a copy must have the same length",
-            )
-            .with("source_bytes", source.len_bytes())
-            .with("target_bytes", target.len_bytes()));
-        }
+        check_copy_lengths(target, source)?;
         if !(target.kind().is_host() && source.kind().is_host()) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,

@@ -17,6 +17,7 @@
 //! * Devices and events are shared by threads. No method but [`DeviceEvent::wait`] blocks.
 //! * The device is injected by whoever assembles the library: transports see this trait alone.
 
+mod completion;
 mod host;
 mod memory;
 
@@ -24,6 +25,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::time::Instant;
 
+pub use completion::{CopyCompleter, CopyEvent, check_copy_lengths};
 pub use host::HostDevice;
 pub use memory::DeviceMemory;
 pub(crate) use memory::check_range;

@@ -186,3 +186,55 @@ fn loom_a_receiver_that_goes_away_under_a_claim_wakes_the_sender() {
         receiving.join().unwrap();
     });
 }
+
+/// A word of the sender's that the receiver reads as another process does: without any order.
+#[derive(Debug)]
+struct Foreign(loom::sync::atomic::AtomicU64);
+
+// SAFETY: writes to the target only.
+unsafe impl PeerMemory for Foreign {
+    unsafe fn read(&self, _: u64, target: *mut u8, _: usize) -> crate::Result<()> {
+        let value = self.0.load(loom::sync::atomic::Ordering::Relaxed);
+        // SAFETY: the model passes a target of one word.
+        unsafe { target.cast::<u64>().write_unaligned(value) };
+        Ok(())
+    }
+}
+
+#[test]
+fn loom_a_pull_that_stands_has_read_before_the_sender_took_its_memory_back() {
+    model(|| {
+        let bells = crate::doorbell::RingTarget::Local(Doorbells::local());
+        let foreign = Arc::new(Foreign(loom::sync::atomic::AtomicU64::new(1)));
+        let memory = FifoMemory::heap(FifoLayout::new(64).unwrap());
+        let mut sender = memory.another().into_sender(bells.clone());
+        let mut receiver = memory
+            .pulling(Arc::clone(&foreign) as _)
+            .into_receiver(bells);
+        let mut offers = sender.offers().unwrap();
+        let offer = Offer {
+            source: std::ptr::null(),
+            target: std::ptr::null_mut(),
+        };
+        let header = StepHeader {
+            bytes: 8,
+            signature_hash: 1,
+            signature: [1; 3],
+        };
+        // SAFETY: the word lives until the threads were joined.
+        assert!(unsafe { sender.try_offer(&mut offers, offer, header) }.unwrap());
+        let receiving = thread::spawn(move || {
+            if receiver.try_step().unwrap().is_none() {
+                return;
+            }
+            let mut got = [0; 8];
+            // SAFETY: the target is as long as a word.
+            if unsafe { receiver.pull(0, got.as_mut_ptr(), 8) }.unwrap() {
+                assert_eq!(u64::from_ne_bytes(got), 1, "the sender had its memory back");
+            }
+        });
+        offers.revoke();
+        foreign.0.store(77, loom::sync::atomic::Ordering::Relaxed);
+        receiving.join().unwrap();
+    });
+}

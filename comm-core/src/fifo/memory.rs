@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 #[cfg(doc)]
 use super::Offers;
-use super::{FifoReceiver, FifoSender, LINE_WORDS, SLOT_SKEW_BYTES, SLOTS};
+use super::{FifoReceiver, FifoSender, LINE_WORDS, PeerMemory, SLOT_SKEW_BYTES, SLOTS};
 use crate::doorbell::RingTarget;
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::{Error, ErrorKind, Result};
 
 /// Largest slot that a layout accepts.
@@ -56,6 +56,8 @@ pub(super) struct FifoControl {
     pub(super) sender_closed: Alone<AtomicU32>,
     /// Not 0 once the receiver is gone.
     pub(super) receiver_closed: Alone<AtomicU32>,
+    /// Not 0 once a receiver in another process has found that it can pull what is offered.
+    pub(super) pulls: Alone<AtomicU32>,
     pub(super) lines: [Line; SLOTS],
     /// Who may use the memory that the step of this place offers; see [`super::offer`].
     pub(super) claims: [Alone<AtomicU64>; SLOTS],
@@ -80,6 +82,7 @@ impl FifoControl {
             sender_waiter: Alone(AtomicU32::new(0)),
             sender_closed: Alone(AtomicU32::new(0)),
             receiver_closed: Alone(AtomicU32::new(0)),
+            pulls: Alone(AtomicU32::new(0)),
             lines: std::array::from_fn(|_| Line {
                 words: std::array::from_fn(|_| AtomicU64::new(0)),
                 stamp: AtomicU64::new(0),
@@ -151,6 +154,8 @@ pub struct FifoMemory {
     layout: FifoLayout,
     /// Whether both ends are of this process and may offer each other memory.
     offers: bool,
+    /// By which a receiver reads what a sender in another process offers.
+    peer: Option<Arc<dyn PeerMemory>>,
     /// Keeps the memory alive.
     owner: Arc<dyn Any + Send + Sync>,
 }
@@ -194,6 +199,7 @@ impl FifoMemory {
             slots,
             layout,
             offers: false,
+            peer: None,
             owner: Arc::new(Heap {
                 control,
                 _slots: bytes,
@@ -250,8 +256,22 @@ impl FifoMemory {
             slots,
             layout,
             offers: false,
+            peer: None,
             owner,
         })
+    }
+
+    /// The same memory for a receiver that can read the sender's process by `peer`, so that the
+    /// sender may [offer](Offers) what it sends; the sender learns of it at once.
+    #[must_use]
+    pub fn pulling(self, peer: Arc<dyn PeerMemory>) -> Self {
+        // Release: pairs with the Acquire load in `receiver_pulls`, for form's sake; nothing else is
+        // read because of it.
+        self.control().pulls.0.store(1, Ordering::Release);
+        Self {
+            peer: Some(peer),
+            ..self
+        }
     }
 
     /// The writing end, for a receiver elsewhere; `receiver` are the doorbells of the reading
@@ -282,6 +302,7 @@ impl FifoMemory {
     pub(super) fn another(&self) -> Self {
         Self {
             owner: Arc::clone(&self.owner),
+            peer: self.peer.clone(),
             ..*self
         }
     }
@@ -291,6 +312,21 @@ impl FifoMemory {
     #[inline]
     pub const fn allows_offers(&self) -> bool {
         self.offers
+    }
+
+    /// Whether the receiver has said that it pulls what the sender offers.
+    #[inline]
+    pub(super) fn receiver_pulls(&self) -> bool {
+        self.control().pulls.0.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) const fn can_pull(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// By which the receiver reads the sender's process, if it can.
+    pub(super) fn peer(&self) -> Option<&dyn PeerMemory> {
+        self.peer.as_deref()
     }
 
     /// The sizes with which the memory is divided.

@@ -34,9 +34,10 @@
 //!   a **slot** step (its line holds length and signature, its slot the payload), or an **offer**
 //!   of the sender's own memory (see [`Offers`]). Each may be empty. The receiver learns which from
 //!   the line, so all kinds mix freely and in order.
-//! * Offers exist only on a FIFO that was made by [`FifoMemory::heap_with_offers`]: addresses mean
-//!   something to threads of one process only. Elsewhere an offer is a protocol violation, and its
-//!   addresses are never looked at.
+//! * Offers exist on a FIFO that was made by [`FifoMemory::heap_with_offers`], whose addresses mean
+//!   something to both ends, and on one whose receiver [pulls](FifoMemory::pulling): it hands
+//!   addresses to the system and never uses them itself. Elsewhere an offer is a protocol violation,
+//!   and its addresses are never looked at.
 //! * The sender may be at most [`SLOTS`] steps ahead of the credit (`head`) that the receiver gave
 //!   back; otherwise it gets "not now". Memory is bounded by the layout.
 //! * One sender and one receiver, each used by one thread at a time. No call blocks, allocates
@@ -55,6 +56,7 @@
 //! | sender | `line.stamp` Release | receiver | `line.stamp` Acquire | line words and slot contents of the step |
 //! | receiver | `head` Release | sender | `head` Acquire | the receiver's reads of the slot before its reuse |
 //! | receiver | `claim` leaves CLAIMED, Release | sender | `claim` Acquire | the receiver's accesses to offered memory before the sender takes it back |
+//! | receiver | `claim` compare-exchanged to itself after a pull, AcqRel | sender | `claim` swap to REVOKED, AcqRel | what was pulled before the sender takes the memory back |
 //! | receiver | `receiver_waiter.swap(number)` AcqRel | sender | `receiver_waiter.swap(0)` AcqRel | see below |
 //! | sender | `sender_waiter.swap(number)` AcqRel | receiver | `sender_waiter.swap(0)` AcqRel | see below |
 //!
@@ -81,7 +83,7 @@ mod tests;
 use std::mem::size_of;
 
 pub use memory::{CONTROL_BYTES, FifoLayout, FifoMemory, MAX_STEP_BYTES};
-pub use offer::{Claim, Offer, Offers};
+pub use offer::{Claim, Offer, Offers, PeerMemory};
 pub use receiver::{Arrived, FifoReceiver};
 pub use sender::FifoSender;
 

@@ -13,6 +13,14 @@
 //! * A revoked offer is as if it had never been published: the receiver waits for it in vain until
 //!   the sending end is dropped or the operation is ended from outside.
 //!
+//! # Between processes
+//!
+//! A receiver in another process can't use an address, but may have a way to read the sender's memory
+//! ([`PeerMemory`]). Then it *pulls*: it copies what is offered, and only afterwards looks whether the
+//! offer still stands. If not, what it copied is void. So nobody ever waits for a process that may be
+//! dead or hostile, a revocation takes one operation on the word, and CLAIMED does not occur. Such an
+//! offer has no target: a process writes only to its own memory.
+//!
 //! # States
 //!
 //! ```text
@@ -34,6 +42,7 @@
 use std::fmt;
 
 use super::{DESCRIPTOR_WORDS, FifoMemory, OFFER_WORDS};
+use crate::Result;
 use crate::sync::atomic::Ordering;
 use crate::sync::yield_now;
 
@@ -56,6 +65,26 @@ pub(super) const fn revoked(step: u64) -> u64 {
 
 const fn claimed(step: u64) -> u64 {
     step << 2 | CLAIMED
+}
+
+/// A way to read the memory of the process at the other end of an edge.
+///
+/// # Safety
+///
+/// [`PeerMemory::read`] may be given any address. It writes to `target` and nowhere else.
+pub unsafe trait PeerMemory: Send + Sync + fmt::Debug {
+    /// Copies `bytes` bytes from an address in the peer's process to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::PeerDied`](crate::ErrorKind) if the process is gone,
+    /// [`ErrorKind::Protocol`](crate::ErrorKind) if it has no such memory. Parts of the target may
+    /// be written then.
+    ///
+    /// # Safety
+    ///
+    /// `target` must be valid for writing `bytes` bytes.
+    unsafe fn read(&self, address: u64, target: *mut u8, bytes: usize) -> Result<()>;
 }
 
 /// The memory that a step offers.
@@ -128,6 +157,12 @@ impl Offers {
 
     fn revoke_one(&self, step: u64) {
         let word = self.memory.claim(step);
+        if !self.memory.allows_offers() {
+            // AcqRel: a pull that was confirmed before has read before whatever happens to the memory
+            // next; one that is not is void.
+            word.swap(revoked(step), Ordering::AcqRel);
+            return;
+        }
         let mut looks = 0;
         // Acquire: pairs with the Release store of a claim that is given back. A failed look at
         // CLAIMED orders nothing and is followed by another one.

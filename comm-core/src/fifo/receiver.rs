@@ -115,7 +115,7 @@ impl FifoReceiver {
         Ok(())
     }
 
-    /// Whether the sender may offer its memory over this FIFO.
+    /// Whether this end may use addresses that the sender offers, since both are of one process.
     #[must_use]
     pub const fn carries_offers(&self) -> bool {
         self.memory.allows_offers()
@@ -135,6 +135,48 @@ impl FifoReceiver {
         (arrived && self.memory.allows_offers())
             .then(|| Claim::take(&self.memory, self.next))
             .flatten()
+    }
+
+    /// Copies what the next step offers from the sender's process, from `offset` bytes on; `false` if
+    /// the sender has revoked the offer meanwhile, and what was copied is void.
+    ///
+    /// For ends in different processes; ends of one process use [`FifoReceiver::claim`]. The step must
+    /// be the offer that [`FifoReceiver::try_step`] found, and stays until it is consumed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`] if this end cannot read the sender's process, and those of
+    /// [`PeerMemory::read`](super::PeerMemory::read).
+    ///
+    /// # Safety
+    ///
+    /// `target` must be valid for writing `bytes` bytes.
+    pub unsafe fn pull(&self, offset: usize, target: *mut u8, bytes: usize) -> Result<bool> {
+        let Some(peer) = self.memory.peer() else {
+            return Err(protocol_violation("an offer over an edge without"));
+        };
+        let word = self.memory.claim(self.next);
+        let offered = offer::offered(self.next);
+        // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
+        let source = self.memory.line(self.next).words[DESCRIPTOR_WORDS].load(Ordering::Relaxed);
+        let source = source.wrapping_add(offset as u64);
+        // SAFETY: the caller's promise.
+        let read = unsafe { peer.read(source, target, bytes) };
+        // AcqRel: what was read comes before a revocation that is ordered behind this. A store of the
+        // same value, since a load would not order the reads before it.
+        let stands = word
+            .compare_exchange(offered, offered, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        // A sender that has given up may also have unmapped what it offered.
+        if stands {
+            read.map(|()| true)
+        } else {
+            Ok(false)
+        }
+    }
+
+    const fn reaches_offers(&self) -> bool {
+        self.memory.allows_offers() || self.memory.can_pull()
     }
 
     /// Gives the step that [`FifoReceiver::try_step`] found back to the sender.
@@ -198,7 +240,7 @@ impl FifoReceiver {
         // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
         let [bytes, signature @ ..]: [u64; DESCRIPTOR_WORDS] =
             std::array::from_fn(|index| words[index].load(Ordering::Relaxed));
-        let is_offer = bytes & OFFER_FLAG != 0 && self.memory.allows_offers();
+        let is_offer = bytes & OFFER_FLAG != 0 && self.reaches_offers();
         if bytes > self.step_bytes() as u64 && !is_offer {
             return Err(protocol_violation("length of a step"));
         }

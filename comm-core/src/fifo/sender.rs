@@ -123,17 +123,17 @@ impl FifoSender {
         Ok(())
     }
 
-    /// Whether this end may offer memory over the FIFO.
+    /// Whether the receiver may use addresses of this end's memory, since both are of one process.
     #[must_use]
     pub const fn carries_offers(&self) -> bool {
         self.memory.allows_offers()
     }
 
-    /// What keeps track of the offers of one operation, or `None` if the edge carries none.
+    /// What keeps track of the offers of one operation, or `None` if the edge carries none: the
+    /// receiver is of another process and has not said that it pulls.
     #[must_use]
     pub fn offers(&self) -> Option<Offers> {
-        self.memory
-            .allows_offers()
+        (self.memory.allows_offers() || self.memory.receiver_pulls())
             .then(|| Offers::new(self.memory.another(), self.next))
     }
 

@@ -1,6 +1,7 @@
 //! Clauses of the FIFO's contract, checked on the heap by one thread.
 
 mod offers;
+mod pulls;
 #[cfg(target_os = "linux")]
 mod shared;
 mod threads;

@@ -152,7 +152,11 @@ impl Communicator {
     /// Carries a call out on the calling thread.
     #[inline]
     pub(super) fn collective(&self, request: &Request, buffers: Buffers) -> Result<()> {
-        let plan = self.core.planner.plan(request)?;
+        let plan = self.core.planner.cached(request)?;
+        if let Some(result) = self.core.try_fold_at_once(&plan, buffers) {
+            return result;
+        }
+        let plan = Arc::clone(&plan);
         self.core
             .run_blocking(LaneKey::Collective, Call::Collective { plan, buffers })
     }

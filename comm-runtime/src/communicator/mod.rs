@@ -164,6 +164,11 @@ impl Core {
         Some(lanes.get(peer as usize)?.get_or_init(|| Lane::new(key)))
     }
 
+    #[inline]
+    pub(crate) const fn collective_lane(&self) -> &Lane {
+        &self.collective
+    }
+
     /// All lanes that have come to life.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         let messages = self.send.iter().chain(&self.recv);

@@ -56,6 +56,16 @@ pub(crate) fn cpu_count() -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
+/// How many CPUs the host has online, whoever may use them; 0 if the system does not tell.
+pub(crate) fn online_cpu_count() -> u32 {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    let ranges = online.and_then(|list| parse_cpu_list(&list));
+    let count = ranges.map_or(0, |ranges| {
+        ranges.into_iter().map(|range| range.count()).sum()
+    });
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// The NUMA nodes that have at least one CPU of this process, in ascending order.
 ///
 /// Empty if the system does not show its nodes.

@@ -20,7 +20,7 @@ mod fd_socket;
 mod ffi;
 mod frame;
 mod hello;
-mod host;
+pub(crate) mod host;
 mod interfaces;
 mod join;
 mod limits;

@@ -23,7 +23,7 @@ use crate::wait::{Pause, Wait, until, with_doorbell};
 use frames::{Guest, Sleeper};
 
 /// Bytes that one call of `advance` moves at most before the deadline and aborts are looked at.
-const BUDGET_BYTES: usize = 4 << 20;
+pub(crate) const BUDGET_BYTES: usize = 4 << 20;
 
 /// Length of the first sleep; an operation that is still blocked after it reports to its peers.
 pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);

@@ -223,7 +223,7 @@ impl DirectReduce {
             let Some(fifo) = end.fifo() else {
                 return Err(no_offers(peer));
             };
-            let Some(mut offers) = fifo.offers() else {
+            let Some(mut offers) = fifo.carries_offers().then(|| fifo.offers()).flatten() else {
                 return Err(no_offers(peer));
             };
             // SAFETY: the buffers hold the plan's elements and stay valid until this operation is

@@ -5,14 +5,24 @@
 //! the accumulator type and rounds once, so all ranks get bitwise equal results whatever the number
 //! of elements. One round costs one hop of latency, and for an all-reduce `n - 1` times the
 //! traffic, which is right for small messages.
+//!
+//! # Two ranks
+//!
+//! Between two ranks one round is right for all sizes. Out of place, chunks of middling buffers are
+//! offered instead of sent, if the peer reaches this rank's memory: each rank then copies the other
+//! one's chunk straight into its output and adds its own one there. The operation is done when the peer
+//! has everything. In place nothing is offered: a sum could not be written before the peer has read
+//! what it takes the place of, and waiting for that costs more than a slot. Large buffers go through
+//! slots too, and their sums are written past the caches.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use comm_core::fifo::SMALL_BYTES;
+use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
 use crate::plan::Plan;
 use comm_kernels as kernels;
 
@@ -27,9 +37,12 @@ pub(crate) struct Fold {
 }
 
 /// A one-shot reduction under way.
+///
+/// `P` leads to the plan: a reference as long as the call only looks at its edges, a counted one if the
+/// operation may be handed on.
 #[derive(Debug)]
-pub(crate) struct OneShotReduce {
-    plan: Arc<Plan>,
+pub(crate) struct OneShotReduce<P = Arc<Plan>> {
+    plan: P,
     fold: Fold,
     identity: Identity,
     buffers: Buffers,
@@ -40,7 +53,19 @@ pub(crate) struct OneShotReduce {
     /// Payloads of the current chunk by rank; null until they arrive.
     payloads: Payloads,
     arrived: usize,
+    /// What was offered; the operation is done when all of it is consumed.
+    offers: Option<Offers>,
+    /// Whether the payload of the current chunk was pulled, and its step consumed.
+    pulled: bool,
+    /// Whether all chunks are done.
+    complete: bool,
 }
+
+/// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
+const OFFER_FROM_BYTES: usize = 16 << 10;
+
+/// Up to this size of the whole buffer chunks are offered: what the second-level caches hold.
+const OFFER_TO_BYTES: usize = 1 << 20;
 
 /// One pointer per rank, without an allocation for worlds of usual size on one host.
 #[derive(Debug)]
@@ -97,10 +122,11 @@ impl Payloads {
 
 // SAFETY: the payload pointers belong to the lane's edges, which are used by whoever advances the
 // operation, one thread at a time.
-unsafe impl Send for OneShotReduce {}
+unsafe impl<P: Send> Send for OneShotReduce<P> {}
 
-impl OneShotReduce {
-    pub(crate) fn new(plan: Arc<Plan>, fold: Fold, identity: Identity, buffers: Buffers) -> Self {
+impl<P: Deref<Target = Plan>> OneShotReduce<P> {
+    #[inline]
+    pub(crate) fn new(plan: P, fold: Fold, identity: Identity, buffers: Buffers) -> Self {
         let payloads = Payloads::new(plan.world_size as usize);
         Self {
             plan,
@@ -111,7 +137,31 @@ impl OneShotReduce {
             sent: 0,
             payloads,
             arrived: 0,
+            offers: None,
+            pulled: false,
+            complete: false,
         }
+    }
+
+    /// The same operation, at the same point, with another way to the same plan.
+    pub(crate) fn keeping<Q>(self, plan: Q) -> OneShotReduce<Q> {
+        OneShotReduce {
+            plan,
+            fold: self.fold,
+            identity: self.identity,
+            buffers: self.buffers,
+            done: self.done,
+            sent: self.sent,
+            payloads: self.payloads,
+            arrived: self.arrived,
+            offers: self.offers,
+            pulled: self.pulled,
+            complete: self.complete,
+        }
+    }
+
+    pub(crate) const fn identity(&self) -> Identity {
+        self.identity
     }
 
     fn chunk(&self) -> usize {
@@ -128,6 +178,9 @@ impl OneShotReduce {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
         loop {
+            if self.complete {
+                return self.acknowledged(ends);
+            }
             if !self.send_chunk(ends)? | !self.receive_chunk(ends)? {
                 return Ok(Progress::Blocked);
             }
@@ -135,11 +188,12 @@ impl OneShotReduce {
             if self.fold.folds {
                 self.reduce_chunk(ends, count)?;
             }
-            self.sent = 0;
             self.done += count;
             if self.done == self.plan.count {
-                return Ok(Progress::Done);
+                self.complete = true;
+                return self.acknowledged(ends);
             }
+            self.sent = 0;
             budget = budget.saturating_sub(count * self.plan.element_bytes);
             if budget == 0 {
                 return Ok(Progress::Moved);
@@ -147,8 +201,45 @@ impl OneShotReduce {
         }
     }
 
+    /// Done once the peer has everything that was offered.
+    #[inline]
+    fn acknowledged(&self, ends: &mut Ends) -> Result<Progress> {
+        Ok(if self.offers.is_none() || self.is_acknowledged(ends)? {
+            Progress::Done
+        } else {
+            Progress::Blocked
+        })
+    }
+
+    fn is_acknowledged(&self, ends: &mut Ends) -> Result<bool> {
+        for index in &self.plan.edges(0).send {
+            if !ends.send[*index].is_acknowledged()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the own part of the input is where the output is.
+    fn is_in_place(&self) -> bool {
+        std::ptr::eq(self.source(self.plan.rank), self.target())
+    }
+
+    fn target(&self) -> *mut u8 {
+        // SAFETY: `done` is at most the plan's count, which is the length of the output.
+        unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) }
+    }
+
+    /// Whether chunks of this operation may be offered: see the module's documentation.
+    fn may_offer(&self) -> bool {
+        self.plan.world_size == 2
+            && !self.plan.request().in_place
+            && self.plan.count * self.plan.element_bytes <= OFFER_TO_BYTES
+    }
+
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
+        let may_offer = bytes >= OFFER_FROM_BYTES && self.may_offer();
         while let Some(index) = self.plan.edges(0).send.get(self.sent) {
             let end = &mut ends.send[*index];
             let from = self.source(end.peer);
@@ -161,9 +252,22 @@ impl OneShotReduce {
                     end.publish_small(&small[..bytes], &self.identity)?;
                 }
                 Some(Outgoing::Slot(slot)) => {
-                    // SAFETY: a chunk fits a slot and is within the input.
-                    unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
-                    end.publish(bytes, &self.identity)?;
+                    if may_offer && self.offers.is_none() {
+                        self.offers = end.offers();
+                    }
+                    match &mut self.offers {
+                        Some(offers) if may_offer => {
+                            // SAFETY: the chunk is within the input, which stays valid and as it is
+                            // (it is not the output) until this operation is done, which needs the
+                            // step to be consumed, or dropped, which revokes it.
+                            unsafe { end.try_offer(offers, from, bytes, &self.identity) }?;
+                        }
+                        _ => {
+                            // SAFETY: a chunk fits a slot and is within the input.
+                            unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                            end.publish(bytes, &self.identity)?;
+                        }
+                    }
                 }
             }
             self.sent += 1;
@@ -173,35 +277,77 @@ impl OneShotReduce {
 
     fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let edges = &self.plan.edges(0).recv;
-        if self.arrived < edges.len() {
-            for index in edges {
-                let end = &mut ends.recv[*index];
-                let peer = end.peer as usize;
-                if self.payloads.get(peer).is_null()
-                    && let Some(payload) = end.try_take(&self.identity, bytes)?
-                {
-                    self.payloads.set(peer, payload);
-                    self.arrived += 1;
-                }
-            }
+        let expected = self.plan.edges(0).recv.len();
+        if self.arrived == expected {
+            return Ok(true);
         }
-        Ok(self.arrived == edges.len())
+        for place in 0..expected {
+            let index = self.plan.edges(0).recv[place];
+            let end = &mut ends.recv[index];
+            let peer = end.peer as usize;
+            if !self.payloads.get(peer).is_null() {
+                continue;
+            }
+            let payload = match end.try_take_or_offer(&self.identity, bytes, bytes)? {
+                None => continue,
+                Some(Taken::Payload(payload)) => payload,
+                Some(Taken::Offer) => match self.pull(end, bytes)? {
+                    Some(payload) => payload,
+                    None => continue,
+                },
+            };
+            self.payloads.set(peer, payload);
+            self.arrived += 1;
+        }
+        Ok(self.arrived == expected)
+    }
+
+    /// Copies what the peer offers and tells it so; where it is then, or `None` if it was revoked.
+    fn pull(&mut self, end: &mut RecvEnd, bytes: usize) -> Result<Option<*const u8>> {
+        let payload = if self.is_in_place() {
+            end.pull_to_scratch(bytes)?
+        } else {
+            let to = self.target();
+            // SAFETY: the output covers the chunk; what is offered belongs to the peer's caller.
+            let stands = unsafe { end.pull(to, bytes, false) }?;
+            stands.then_some(to.cast_const())
+        };
+        if payload.is_some() {
+            end.consume()?;
+            self.pulled = true;
+        }
+        Ok(payload)
     }
 
     fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<()> {
         let own = self.source(self.plan.rank);
         self.payloads.set(self.plan.rank as usize, own);
-        // SAFETY: `done` is at most the plan's count, which is the length of the output.
-        let target = unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) };
+        let target = self.target();
         if let Some(reducer) = &self.plan.reducer {
             let ranks = self.plan.average_of.max(1);
-            // SAFETY: every payload was checked to hold `count` elements and is not consumed yet;
-            // the output covers the chunk and is the own input or overlaps nothing.
-            unsafe { reducer.reduce_many_scaled(target, self.payloads.all(), count, ranks) };
+            // Every payload was checked to hold `count` elements and is not consumed yet; the output
+            // covers the chunk and is the own input, holds what was pulled, or overlaps nothing.
+            match *self.payloads.all() {
+                // Of two sources, one step in the accumulator type is the whole fold.
+                [first, second] if ranks == 1 => {
+                    if self.plan.streams && !self.plan.request().in_place {
+                        // SAFETY: see above.
+                        unsafe { reducer.reduce_streaming(target, first, second, count) };
+                    } else {
+                        // SAFETY: see above.
+                        unsafe { reducer.reduce(target, first, second, count) };
+                    }
+                }
+                ref all => {
+                    // SAFETY: see above.
+                    unsafe { reducer.reduce_many_scaled(target, all, count, ranks) };
+                }
+            }
         }
-        for index in &self.plan.edges(0).recv {
-            ends.recv[*index].consume()?;
+        if !std::mem::take(&mut self.pulled) {
+            for index in &self.plan.edges(0).recv {
+                ends.recv[*index].consume()?;
+            }
         }
         self.payloads.clear();
         self.arrived = 0;
@@ -210,12 +356,18 @@ impl OneShotReduce {
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {
         let edges = self.plan.edges(0);
-        if let Some(index) = edges.send.get(self.sent) {
-            visit(BlockedOn::Credit(*index));
-        }
-        for (index, peer) in edges.recv.iter().zip(self.plan.receives_from(0)) {
-            if self.payloads.get(*peer as usize).is_null() {
-                visit(BlockedOn::Step(*index));
+        if self.complete {
+            for index in &edges.send {
+                visit(BlockedOn::Acknowledgement(*index));
+            }
+        } else {
+            if let Some(index) = edges.send.get(self.sent) {
+                visit(BlockedOn::Credit(*index));
+            }
+            for (index, peer) in edges.recv.iter().zip(self.plan.receives_from(0)) {
+                if self.payloads.get(*peer as usize).is_null() {
+                    visit(BlockedOn::Step(*index));
+                }
             }
         }
     }

@@ -2,27 +2,59 @@
 //!
 //! A plan's programs advance in turn, each as far as it comes, so one that waits for a peer does
 //! not hold up the others.
+//!
+//! # Offers
+//!
+//! Over an edge whose receiver reaches this rank's memory, a step of [`OFFER_FROM_BYTES`] or more that
+//! is to be found in the user's memory is offered instead of copied to a slot, if the program
+//! [leaves it alone](super::program::Program::keeps_what_it_sends) until the peers have it. Between
+//! processes that is worth it where all ranks send and receive at the same time. Where data flows one
+//! way, slots let the sender's CPU copy too, so large buffers go through them. The operation is done when
+//! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
+//! copy it straight to where it belongs.
 
 use std::sync::Arc;
 
-use comm_core::Result;
-use comm_core::fifo::SMALL_BYTES;
+use comm_core::fifo::{Offers, SMALL_BYTES};
+use comm_core::{Error, ErrorKind, OperationKind, Result};
 
 use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
 use crate::plan::{Plan, Resolved};
 use comm_kernels as kernels;
+
+/// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
+/// between processes, and the wait for it at the end, cost more than the second copy.
+const OFFER_FROM_BYTES: usize = 16 << 10;
+
+/// Up to this size a buffer that flows one way is offered to other processes: what comes through the
+/// caches anyway.
+const ONE_WAY_OFFER_BYTES: usize = 512 << 10;
 
 /// A plan's programs under way.
 #[derive(Debug)]
 pub(crate) struct ProgramRun {
     plan: Arc<Plan>,
-    identity: Identity,
-    buffers: Buffers,
+    context: Context,
     first: Cursor,
     /// Of the programs after the first one; usually there are none, so nothing is allocated.
     others: Vec<Cursor>,
+}
+
+/// What all programs of an operation have in common.
+#[derive(Debug)]
+struct Context {
+    identity: Identity,
+    buffers: Buffers,
+    /// Whether steps may be offered at all.
+    may_offer: bool,
+    /// Whether they may be offered to peers in other processes.
+    may_be_pulled: bool,
+    /// Whether results go past the caches, which they would only sweep.
+    streams: bool,
+    /// What was offered, by sending end.
+    offered: Vec<(usize, Offers)>,
 }
 
 /// How far one program has come.
@@ -34,6 +66,13 @@ struct Cursor {
 
 impl ProgramRun {
     pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+        use OperationKind::{Broadcast, Gather, Reduce, Scatter};
+        let one_way = matches!(plan.request().kind, Broadcast | Gather | Reduce | Scatter);
+        let block_bytes = plan.count * plan.element_bytes;
+        let in_place = plan.request().in_place;
+        let may_offer = plan
+            .programs()
+            .all(|(program, _)| program.keeps_what_it_sends(in_place));
         let start = Cursor {
             next: 0,
             blocked_on: None,
@@ -41,9 +80,15 @@ impl ProgramRun {
         Self {
             first: start,
             others: vec![start; plan.programs().count().saturating_sub(1)],
+            context: Context {
+                identity,
+                buffers,
+                may_offer,
+                may_be_pulled: !one_way || block_bytes <= ONE_WAY_OFFER_BYTES,
+                streams: plan.streams,
+                offered: Vec::new(),
+            },
             plan,
-            identity,
-            buffers,
         }
     }
 
@@ -61,14 +106,9 @@ impl ProgramRun {
                 while cursor.next < program.len() {
                     let primitive = program.primitive(cursor.next);
                     let bytes = primitive.count * self.plan.element_bytes;
-                    cursor.blocked_on = carry_out(
-                        &primitive,
-                        &self.plan,
-                        resolved,
-                        &self.identity,
-                        self.buffers,
-                        ends,
-                    )?;
+                    cursor.blocked_on = self
+                        .context
+                        .carry_out(&primitive, &self.plan, resolved, ends)?;
                     if cursor.blocked_on.is_some() {
                         break;
                     }
@@ -82,7 +122,7 @@ impl ProgramRun {
                 done &= cursor.next == program.len();
             }
             if done {
-                return Ok(Progress::Done);
+                return self.context.acknowledged(ends);
             }
             if budget == 0 {
                 return Ok(Progress::Moved);
@@ -102,90 +142,217 @@ impl ProgramRun {
         let cursors = std::iter::once(&self.first).chain(&self.others);
         cursors
             .filter_map(|cursor| cursor.blocked_on)
-            .for_each(visit);
+            .for_each(&mut *visit);
+        if cursors_done(&self.plan, &self.first, &self.others) {
+            for (index, _) in &self.context.offered {
+                visit(BlockedOn::Acknowledgement(*index));
+            }
+        }
     }
 }
 
-/// Carries out one primitive, or says what it waits for.
-#[inline]
-fn carry_out(
-    primitive: &Primitive,
-    plan: &Plan,
-    resolved: &Resolved,
-    identity: &Identity,
-    buffers: Buffers,
-    ends: &mut Ends,
-) -> Result<Option<BlockedOn>> {
-    let bytes = primitive.count * plan.element_bytes;
-    // Asking twice for a slot or a step gives the same one, so whatever is missing in the end, the
-    // primitive can be tried again from the start.
-    let mut small = [0_u8; SMALL_BYTES];
-    let mut reserved = [None; 2];
-    for (reserved, edge) in reserved
-        .iter_mut()
-        .zip([primitive.send, primitive.also_send])
-    {
-        let Some(edge) = edge else { break };
-        let index = resolved.send[edge];
-        *reserved = match ends.send[index].try_reserve(bytes)? {
-            None => return Ok(Some(BlockedOn::Credit(index))),
-            Some(Outgoing::Small) => Some((index, None)),
-            Some(Outgoing::Slot(slot)) => Some((index, Some(slot.data.as_ptr()))),
+/// Whether all programs have come to their end.
+fn cursors_done(plan: &Plan, first: &Cursor, others: &[Cursor]) -> bool {
+    let cursors = std::iter::once(first).chain(others);
+    plan.programs()
+        .zip(cursors)
+        .all(|((program, _), cursor)| cursor.next == program.len())
+}
+
+/// How a primitive's result goes to one of the edges.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    /// In the line.
+    Small,
+    /// Through this slot.
+    Slot(*mut u8),
+    /// Read by the peer from here.
+    Offer(*const u8),
+}
+
+impl Context {
+    /// Carries out one primitive, or says what it waits for.
+    #[inline]
+    fn carry_out(
+        &mut self,
+        primitive: &Primitive,
+        plan: &Plan,
+        resolved: &Resolved,
+        ends: &mut Ends,
+    ) -> Result<Option<BlockedOn>> {
+        let bytes = primitive.count * plan.element_bytes;
+        let source = primitive
+            .source
+            // SAFETY: programs stay within the input, whose length the call checked.
+            .map(|offset| unsafe { self.buffers.input.add(offset * plan.element_bytes) });
+        let target = primitive
+            .target
+            // SAFETY: as above, for the output.
+            .map(|offset| unsafe { self.buffers.output.add(offset * plan.element_bytes) });
+        // Where the result is in the user's memory, if it is; rather where it was already.
+        let at_rest = match (source, target) {
+            (Some(source), _) if !primitive.combine => Some(source),
+            (_, target) => target.map(<*mut u8>::cast_const),
         };
-    }
-    let mut taken = [None; 2];
-    for (taken, edge) in taken
-        .iter_mut()
-        .zip([primitive.receive, primitive.also_receive])
-    {
-        let Some(edge) = edge else { break };
-        let index = resolved.recv[edge];
-        *taken = match ends.recv[index].try_take(identity, bytes)? {
-            None => return Ok(Some(BlockedOn::Step(index))),
-            Some(payload) => Some((index, payload)),
-        };
+        let at_rest = at_rest.filter(|_| self.may_offer && bytes >= OFFER_FROM_BYTES);
+        // Asking twice for a slot or a step gives the same one, so whatever is missing in the end, the
+        // primitive can be tried again from the start.
+        let mut small = [0_u8; SMALL_BYTES];
+        let mut reserved = [None; 2];
+        for (reserved, edge) in reserved
+            .iter_mut()
+            .zip([primitive.send, primitive.also_send])
+        {
+            let Some(edge) = edge else { break };
+            let index = resolved.send[edge];
+            let outgoing = ends.send[index].try_reserve(bytes)?;
+            let sent = match (outgoing, at_rest) {
+                (None, _) => return Ok(Some(BlockedOn::Credit(index))),
+                (Some(Outgoing::Small), _) => Sent::Small,
+                (Some(Outgoing::Slot(_)), Some(at)) if self.can_offer(index, ends) => {
+                    Sent::Offer(at)
+                }
+                (Some(Outgoing::Slot(slot)), _) => Sent::Slot(slot.data.as_ptr()),
+            };
+            *reserved = Some((index, sent));
+        }
+        let mut taken = [None; 2];
+        for (taken, edge) in taken
+            .iter_mut()
+            .zip([primitive.receive, primitive.also_receive])
+        {
+            let Some(edge) = edge else { break };
+            let index = resolved.recv[edge];
+            let step = ends.recv[index].try_take_or_offer(&self.identity, bytes, bytes)?;
+            *taken = match step {
+                None => return Ok(Some(BlockedOn::Step(index))),
+                Some(step) => Some((index, step)),
+            };
+        }
+
+        if primitive.count > 0 {
+            // Two small steps are the same bytes.
+            let small = small.as_mut_ptr();
+            let data = Data {
+                source,
+                target,
+                sent: reserved.map(|reserved| match reserved? {
+                    (_, Sent::Small) => Some(small),
+                    (_, Sent::Slot(slot)) => Some(slot),
+                    (_, Sent::Offer(_)) => None,
+                }),
+            };
+            let mut received = [None; 2];
+            for (received, taken) in received.iter_mut().zip(taken) {
+                let Some((index, step)) = taken else { break };
+                let payload = match step {
+                    Taken::Payload(payload) => Some(payload),
+                    Taken::Offer => data.pull(&mut ends.recv[index], primitive.combine, bytes)?,
+                };
+                // A sender that gives up makes the step one that never arrives.
+                let Some(payload) = payload else {
+                    return Ok(Some(BlockedOn::Step(index)));
+                };
+                *received = Some(payload);
+            }
+            data.compute(received, primitive, plan, self.streams);
+        }
+
+        for (index, sent) in reserved.into_iter().flatten() {
+            match sent {
+                Sent::Small => ends.send[index].publish_small(&small[..bytes], &self.identity)?,
+                Sent::Slot(_) => ends.send[index].publish(bytes, &self.identity)?,
+                Sent::Offer(at) => self.offer(index, at, bytes, ends)?,
+            }
+        }
+        for (index, _) in taken.into_iter().flatten() {
+            ends.recv[index].consume()?;
+        }
+        Ok(None)
     }
 
-    if primitive.count > 0 {
-        // Two small steps are the same bytes.
-        let small = small.as_mut_ptr();
-        let data = Data {
-            received: taken.map(|taken| taken.map(|(_, payload)| payload)),
-            source: primitive
-                .source
-                // SAFETY: programs stay within the input, whose length the call checked.
-                .map(|offset| unsafe { buffers.input.add(offset * plan.element_bytes) }),
-            target: primitive
-                .target
-                // SAFETY: as above, for the output.
-                .map(|offset| unsafe { buffers.output.add(offset * plan.element_bytes) }),
-            sent: reserved.map(|reserved| reserved.map(|(_, slot)| slot.unwrap_or(small))),
-        };
-        data.compute(primitive, plan);
-    }
-
-    for (index, slot) in reserved.into_iter().flatten() {
-        match slot {
-            None => ends.send[index].publish_small(&small[..bytes], identity)?,
-            Some(_) => ends.send[index].publish(bytes, identity)?,
+    /// Whether the peer of a sending end reaches this rank's memory.
+    fn can_offer(&mut self, index: usize, ends: &Ends) -> bool {
+        if self.offered.iter().any(|(known, _)| *known == index) {
+            return true;
+        }
+        let end = &ends.send[index];
+        let reached = self.may_be_pulled || end.offers_memory();
+        match reached.then(|| end.offers()).flatten() {
+            Some(offers) => {
+                self.offered.push((index, offers));
+                true
+            }
+            None => false,
         }
     }
-    for (index, _) in taken.into_iter().flatten() {
-        ends.recv[index].consume()?;
+
+    /// Offers a step for which there is credit.
+    fn offer(&mut self, index: usize, at: *const u8, bytes: usize, ends: &mut Ends) -> Result<()> {
+        let offers = self.offered.iter_mut().find(|(known, _)| *known == index);
+        let offered = match offers {
+            None => false,
+            Some((_, offers)) => {
+                let end = &mut ends.send[index];
+                // SAFETY: the bytes are the user's, who leaves them alone until the operation is done,
+                // which needs the step to be consumed, or dropped, which revokes it. The program
+                // leaves them alone too, else it would not be allowed to offer.
+                unsafe { end.try_offer(offers, at, bytes, &self.identity) }?
+            }
+        };
+        if offered {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Internal,
+            "a reserved step had no credit",
+        ))
     }
-    Ok(None)
+
+    /// Done once the peers have everything that was offered.
+    fn acknowledged(&self, ends: &mut Ends) -> Result<Progress> {
+        for (index, _) in &self.offered {
+            if !ends.send[*index].is_acknowledged()? {
+                return Ok(Progress::Blocked);
+            }
+        }
+        Ok(Progress::Done)
+    }
 }
 
 /// Where the elements of one primitive come from and go to.
 struct Data {
-    received: [Option<*const u8>; 2],
     source: Option<*const u8>,
     target: Option<*mut u8>,
     sent: [Option<*mut u8>; 2],
 }
 
 impl Data {
-    fn compute(&self, primitive: &Primitive, plan: &Plan) {
+    /// Copies what a step offers to where it belongs, or to a place from which it is reduced; where it
+    /// is then, or `None` if it was revoked.
+    fn pull(&self, end: &mut RecvEnd, combine: bool, bytes: usize) -> Result<Option<*const u8>> {
+        let mut destinations = self
+            .target
+            .into_iter()
+            .chain(self.sent.into_iter().flatten());
+        match destinations.next().filter(|_| !combine) {
+            None => end.pull_to_scratch(bytes),
+            Some(to) => {
+                // SAFETY: targets and slots hold the primitive's elements. What is offered belongs to
+                // the caller of another rank, and slots to nobody.
+                let stands = unsafe { end.pull(to, bytes, false) }?;
+                Ok(stands.then_some(to.cast_const()))
+            }
+        }
+    }
+
+    fn compute(
+        &self,
+        received: [Option<*const u8>; 2],
+        primitive: &Primitive,
+        plan: &Plan,
+        streams: bool,
+    ) {
         let (count, bytes) = (primitive.count, primitive.count * plan.element_bytes);
         let mut destinations = self
             .target
@@ -194,41 +361,44 @@ impl Data {
         let Some(first) = destinations.next() else {
             return;
         };
-        match (self.source, self.received, &plan.reducer) {
+        // In each arm, all pointers cover `count` elements: steps were checked to hold that many bytes,
+        // slots to take them, and programs stay within the buffers. `first` is `own` or overlaps none
+        // of the others.
+        match (self.source, received, &plan.reducer) {
+            // One pass for a result that is kept and sent.
+            (Some(own), [Some(received), None], Some(reducer))
+                if primitive.combine && !(primitive.finish && plan.average_of > 1) =>
+            {
+                match destinations.next() {
+                    // SAFETY: see above; the slot overlaps nothing.
+                    Some(second) => unsafe {
+                        reducer.reduce2(first, second, own, received, count);
+                    },
+                    // SAFETY: see above.
+                    None => unsafe { reducer.reduce(first, own, received, count) },
+                }
+            }
             (Some(own), [Some(received), also], Some(reducer)) if primitive.combine => {
                 let ranks = if primitive.finish {
                     plan.average_of.max(1)
                 } else {
                     1
                 };
-                // In each arm, all pointers cover `count` elements: steps were checked to hold
-                // that many bytes, slots to take them, and programs stay within the buffers.
-                // `first` is `own` or overlaps none of the others.
-                match also {
-                    None if ranks == 1 => {
-                        // SAFETY: see above.
-                        unsafe { reducer.reduce(first, own, received, count) };
-                    }
-                    None => {
-                        // SAFETY: see above.
-                        unsafe {
-                            reducer.reduce_many_scaled(first, &[own, received], count, ranks)
-                        };
-                    }
-                    Some(also) => {
-                        let sources = [own, received, also];
-                        // SAFETY: see above.
-                        unsafe { reducer.reduce_many_scaled(first, &sources, count, ranks) };
-                    }
-                }
+                let sources = [own, received, also.unwrap_or(received)];
+                let sources = &sources[..2 + usize::from(also.is_some())];
+                // SAFETY: see above.
+                unsafe { reducer.reduce_many_scaled(first, sources, count, ranks) };
             }
             (own, [received, _], _) => {
                 let Some(from) = received.or(own) else {
                     return;
                 };
+                // A slot is read soon.
+                let past_caches = streams && Some(first) == self.target;
+                let from_bytes = if past_caches { 0 } else { usize::MAX };
                 if !std::ptr::eq(first.cast_const(), from) {
                     // SAFETY: as above; the two ranges are equal (excluded here) or disjoint.
-                    unsafe { kernels::copy(first, from, bytes) };
+                    unsafe { kernels::copy_streaming(first, from, bytes, from_bytes) };
                 }
             }
         }

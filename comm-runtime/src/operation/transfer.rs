@@ -5,10 +5,11 @@
 //! # Offered messages
 //!
 //! Over an edge whose ends share an address space, a message that is larger than all slots together
-//! is not copied into them: each step offers a slice of the sender's buffer, which the receiver
-//! claims and copies straight to its destination. The sender is done when all slices are consumed.
+//! is not copied into them: each step offers a slice of the sender's buffer, which the
+//! receiver copies straight to its destination. The sender is done when all slices are consumed.
 //! A message of that size could not complete before the receiver has come anyway, so a program that
-//! works with slots works with offers; a smaller one is buffered as everywhere.
+//! works with slots works with offers; a smaller one is buffered as everywhere. The sender decides;
+//! the receiver takes what comes. Between processes slots stay: they let both CPUs copy.
 //!
 //! Until then the buffer is offered; [`SendRun`] revokes what is left of it when it is dropped, and
 //! waits for at most the one slice that is being copied.
@@ -21,19 +22,16 @@
 //! be given up at any time.
 
 use comm_core::Result;
-use comm_core::fifo::{Offer, Offers, SLOTS, SMALL_BYTES};
+use comm_core::fifo::{Offers, SLOTS, SMALL_BYTES};
 use comm_core::net::Transfer;
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, no_offers};
+use crate::edge::ends::{Identity, Outgoing, SendEnd, Taken, no_offers};
 use comm_kernels as kernels;
 
 /// Length of an offered slice: long enough to make its bookkeeping cheap, short enough to be
 /// waited for by a sender that gives up.
 const SLICE_BYTES: usize = 512 << 10;
-
-/// From this length on a message is copied past the caches, which it would only sweep.
-const STREAM_FROM_BYTES: usize = 16 << 20;
 
 /// Steps that a message has at most if it goes through slots although it could go without: they
 /// let the sender go on before the receiver has come.
@@ -127,21 +125,17 @@ impl SendRun {
 
     /// Offers slices as long as there is credit, then waits until all are consumed.
     fn advance_offers(&mut self, end: &mut SendEnd) -> Result<Progress> {
-        let peer = end.peer;
+        let Some(offers) = &mut self.offers else {
+            return Err(no_offers(end.peer));
+        };
         let mut moved = false;
         while self.sent_bytes < self.len_bytes {
-            let (Some(fifo), Some(offers)) = (end.fifo(), &mut self.offers) else {
-                return Err(no_offers(peer));
-            };
             let bytes = (self.len_bytes - self.sent_bytes).min(SLICE_BYTES);
-            let offer = Offer {
-                // SAFETY: `sent_bytes` is less than the length of the buffer.
-                source: unsafe { self.buffers.input.add(self.sent_bytes) },
-                target: std::ptr::null_mut(),
-            };
+            // SAFETY: `sent_bytes` is less than the length of the buffer.
+            let source = unsafe { self.buffers.input.add(self.sent_bytes) };
             // SAFETY: the slice is within the buffer, which stays valid until this operation is
             // done, which needs the step to be consumed, or dropped, which revokes it.
-            if !unsafe { fifo.try_offer(offers, offer, self.identity.header(bytes)) }? {
+            if !unsafe { end.try_offer(offers, source, bytes, &self.identity) }? {
                 break;
             }
             self.sent_bytes += bytes;
@@ -160,7 +154,7 @@ impl SendRun {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let end = &mut ends.send[0];
         if self.offers.is_none() && is_offered(self.len_bytes, self.step_bytes) {
-            self.offers = end.fifo().and_then(|fifo| fifo.offers());
+            self.offers = end.offers_memory().then(|| end.offers()).flatten();
         }
         if self.offers.is_some() {
             return self.advance_offers(end);
@@ -215,8 +209,6 @@ impl SendRun {
     }
 }
 
-impl SendRun {}
-
 /// The receiving half of a message.
 #[derive(Debug)]
 pub(crate) struct RecvRun {
@@ -226,10 +218,12 @@ pub(crate) struct RecvRun {
     step_bytes: usize,
     received_bytes: usize,
     direct: Direct,
+    /// Whether the message goes past the caches, which it would only sweep.
+    streams: bool,
 }
 
 impl RecvRun {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         identity: Identity,
         buffers: Buffers,
         len_bytes: usize,
@@ -242,42 +236,7 @@ impl RecvRun {
             step_bytes,
             received_bytes: 0,
             direct: Direct::Undecided,
-        }
-    }
-
-    /// Copies the slices that the sender offers.
-    fn advance_offers(&mut self, end: &mut RecvEnd, budget_bytes: usize) -> Result<Progress> {
-        let mut budget = budget_bytes;
-        loop {
-            let bytes = (self.len_bytes - self.received_bytes).min(SLICE_BYTES);
-            if !end.try_offer(&self.identity, bytes)? {
-                return Ok(stopped(budget, budget_bytes));
-            }
-            // A sender that gives up between the two looks makes the step one that never arrives.
-            let Some(claim) = end.claim() else {
-                return Ok(stopped(budget, budget_bytes));
-            };
-            let from = claim.offer().source;
-            // SAFETY: `received_bytes` is at most the length of the buffer.
-            let to = unsafe { self.buffers.output.add(self.received_bytes) };
-            let past_caches = if self.len_bytes >= STREAM_FROM_BYTES {
-                0
-            } else {
-                usize::MAX
-            };
-            // SAFETY: the claimed slice holds `bytes` bytes and the buffer has room for them. They
-            // do not overlap: one is borrowed by the sender's call, the other one by this one.
-            unsafe { kernels::copy_streaming(to, from, bytes, past_caches) };
-            drop(claim);
-            end.consume()?;
-            self.received_bytes += bytes;
-            if self.received_bytes == self.len_bytes {
-                return Ok(Progress::Done);
-            }
-            budget = budget.saturating_sub(bytes);
-            if budget == 0 {
-                return Ok(Progress::Moved);
-            }
+            streams: len_bytes > step_bytes && len_bytes >= kernels::streaming_from_bytes(),
         }
     }
 
@@ -302,18 +261,30 @@ impl RecvRun {
             return end.recv_direct(data).map(progress_of);
         }
         let mut budget = budget_bytes;
-        if end.takes_offers() && is_offered(self.len_bytes, self.step_bytes) {
-            return self.advance_offers(end, budget);
-        }
         loop {
-            let bytes = (self.len_bytes - self.received_bytes).min(self.step_bytes);
-            let Some(payload) = end.try_take(&self.identity, bytes)? else {
+            let left = self.len_bytes - self.received_bytes;
+            let (in_slot, offered) = (left.min(self.step_bytes), left.min(SLICE_BYTES));
+            let Some(taken) = end.try_take_or_offer(&self.identity, in_slot, offered)? else {
                 return Ok(stopped(budget, budget_bytes));
             };
             // SAFETY: `received_bytes` is at most the length of the buffer.
             let to = unsafe { self.buffers.output.add(self.received_bytes) };
-            // SAFETY: the step holds `bytes` bytes and the buffer has room for them.
-            unsafe { kernels::copy(to, payload, bytes) };
+            let bytes = match taken {
+                Taken::Payload(payload) => {
+                    let from_bytes = if self.streams { 0 } else { usize::MAX };
+                    // SAFETY: the step holds `in_slot` bytes and the buffer has room for them.
+                    unsafe { kernels::copy_streaming(to, payload, in_slot, from_bytes) };
+                    in_slot
+                }
+                Taken::Offer => {
+                    // SAFETY: the buffer has room for the slice. The two do not overlap: one is
+                    // borrowed by the sender's call, the other one by this one.
+                    if !unsafe { end.pull(to, offered, self.streams) }? {
+                        return Ok(stopped(budget, budget_bytes));
+                    }
+                    offered
+                }
+            };
             end.consume()?;
             self.received_bytes += bytes;
             if self.received_bytes == self.len_bytes {

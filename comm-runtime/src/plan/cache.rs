@@ -8,6 +8,7 @@
 //!   are dropped all at once when there are too many.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use comm_core::Result;
@@ -19,6 +20,27 @@ const SLOTS: usize = 1024;
 
 /// Slots in which a plan may lie, from the one that its request's hash names.
 const PROBES: usize = 4;
+
+/// A plan of the cache, without a change of its reference count if it is one of those that stay.
+#[derive(Debug)]
+pub(crate) enum Cached<'a> {
+    /// In the table.
+    Here(&'a Arc<Plan>),
+    /// New, or from behind the lock.
+    Counted(Arc<Plan>),
+}
+
+impl Deref for Cached<'_> {
+    type Target = Arc<Plan>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Plan> {
+        match self {
+            Self::Here(plan) => plan,
+            Self::Counted(plan) => plan,
+        }
+    }
+}
 
 /// The plans of one communicator. A slot is written once, so readers need no lock.
 #[derive(Debug)]
@@ -42,16 +64,16 @@ impl PlanCache {
         &self,
         request: &Request,
         make: impl FnOnce() -> Result<Plan>,
-    ) -> Result<Arc<Plan>> {
+    ) -> Result<Cached<'_>> {
         let first = place(request);
         for probe in 0..PROBES {
             match self.slots[(first + probe) % SLOTS].get() {
-                Some(plan) if plan.request() == request => return Ok(Arc::clone(plan)),
+                Some(plan) if plan.request() == request => return Ok(Cached::Here(plan)),
                 Some(_) => {}
                 None => break,
             }
         }
-        self.insert(request, first, make)
+        self.insert(request, first, make).map(Cached::Counted)
     }
 
     #[cold]

@@ -4,6 +4,10 @@ use comm_core::{Algorithm, Error, ErrorKind, OperationKind, Result};
 
 use super::{PlanConfig, Request};
 
+/// More ranks than this never exchange everything with everybody if there is a tree for it: the edges
+/// alone, n - 1 for each rank, take longer to connect than a tree's extra hops ever cost.
+const MOST_ONE_SHOT_RANKS: u32 = 16;
+
 /// What planning has to know of the ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct World {
@@ -64,23 +68,28 @@ fn preference(
     use Algorithm::{DirectShared, DoubleTree, OneShot, Ring};
     let whole_bytes = block_bytes.saturating_mul(world.size as usize);
     let one_shot = whole_bytes <= config.one_shot_bytes;
+    let one_shot_or_tree = one_shot && world.size <= MOST_ONE_SHOT_RANKS;
     let tree = world.size >= config.tree_ranks && block_bytes <= config.tree_bytes;
     match kind {
-        OperationKind::AllReduce => match (one_shot, tree) {
+        OperationKind::AllReduce => match (one_shot_or_tree, tree) {
             (true, _) => &[OneShot, DoubleTree, Ring],
             (false, _) if world.shares_memory => &[DirectShared, Ring, DoubleTree, OneShot],
+            // A ring of two moves as many bytes, in twice as many hops.
+            _ if world.size == 2 => &[OneShot, DoubleTree, Ring],
             (false, true) => &[DoubleTree, Ring, OneShot],
             (false, false) => &[Ring, DoubleTree, OneShot],
         },
         // Between two ranks every algorithm is one message, and one round is the simplest.
         OperationKind::Broadcast | OperationKind::Reduce => {
-            match (one_shot || world.size == 2, tree) {
+            match (one_shot_or_tree || world.size == 2, tree) {
                 (true, _) => &[OneShot, DoubleTree, Ring],
                 (false, true) => &[DoubleTree, Ring, OneShot],
                 (false, false) => &[Ring, DoubleTree, OneShot],
             }
         }
-        OperationKind::AllGather | OperationKind::ReduceScatter if one_shot => &[OneShot, Ring],
+        OperationKind::AllGather | OperationKind::ReduceScatter if one_shot || world.size == 2 => {
+            &[OneShot, Ring]
+        }
         OperationKind::AllGather | OperationKind::ReduceScatter => &[Ring, OneShot],
         // A ring moves every block more than once, and gains only fewer edges.
         OperationKind::AllToAll | OperationKind::Gather | OperationKind::Scatter => {

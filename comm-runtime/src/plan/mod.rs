@@ -61,6 +61,9 @@ pub struct Plan {
     pub(crate) count: usize,
     pub(crate) element_bytes: usize,
     pub(crate) chunk_elements: usize,
+    /// Whether results are written past the caches, which they would only sweep; a matter of this
+    /// rank's processor.
+    pub(crate) streams: bool,
     /// The kernels of the reduction.
     pub(crate) reducer: Option<Reducer>,
     /// Number of ranks by which a finished reduction is divided; 0 for no division.

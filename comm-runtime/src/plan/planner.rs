@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result};
 
-use super::cache::PlanCache;
+use super::cache::{Cached, PlanCache};
 use super::choose::{World, choose};
 use super::schedule::Schedule;
 use super::{Plan, PlanConfig, RankOrder, Request};
@@ -66,6 +66,16 @@ impl Planner {
     /// algorithms cannot carry the operation out.
     #[inline]
     pub(crate) fn plan(&self, request: &Request) -> Result<Arc<Plan>> {
+        self.cached(request).map(|plan| Arc::clone(&plan))
+    }
+
+    /// As [`Planner::plan`], without taking a reference.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Planner::plan`].
+    #[inline]
+    pub(crate) fn cached(&self, request: &Request) -> Result<Cached<'_>> {
         self.cache.get(request, || self.make(request))
     }
 
@@ -141,6 +151,8 @@ impl Planner {
             count: request.count,
             element_bytes,
             chunk_elements,
+            streams: request.count.saturating_mul(element_bytes)
+                >= comm_kernels::streaming_from_bytes(),
             reducer,
             average_of: if request.op == Some(ReduceOp::Avg) {
                 self.world_size
@@ -248,12 +260,24 @@ mod tests {
     }
 
     #[test]
+    fn very_many_ranks_take_small_messages_by_trees_too() {
+        let algorithm = |ranks, kind| {
+            let planner = Planner::new(3, ranks, PlanConfig::default());
+            planner.plan(&request(kind, 2)).unwrap().algorithm()
+        };
+        for kind in [OperationKind::AllReduce, OperationKind::Broadcast] {
+            assert_eq!(algorithm(16, kind), Algorithm::OneShot);
+            assert_eq!(algorithm(17, kind), Algorithm::DoubleTree);
+        }
+    }
+
+    #[test]
     fn channels_cover_the_buffer_without_overlap() {
         let config = PlanConfig {
             channels: 3,
             ..PlanConfig::default()
         };
-        let planner = Planner::new(0, 2, config);
+        let planner = Planner::new(0, 3, config);
         let plan = planner
             .plan(&request(OperationKind::AllReduce, 1_000_001))
             .unwrap();

@@ -8,6 +8,7 @@
 //!   [`net_backend_conformance!`](crate::net_backend_conformance), which makes tests of them.
 //! * [`Rig`] and [`Buffer`]: two connected backends and memory, with which further tests of a
 //!   backend can be written without `unsafe`.
+//! * [`SecondProcess`]: a peer that can be killed.
 //! * [`Payload`]: contents that can be checked.
 
 mod buffer;
@@ -19,6 +20,7 @@ mod mock_rdma;
 mod payload;
 mod rig;
 mod rng;
+mod second_process;
 
 pub use buffer::Buffer;
 #[cfg(target_os = "linux")]
@@ -28,3 +30,4 @@ pub use mock_rdma::{MockConfig, MockFabric, MockRdma};
 pub use payload::Payload;
 pub use rig::{NetFixture, Rig};
 pub use rng::Rng;
+pub use second_process::{SecondProcess, SecondRole, second_role};

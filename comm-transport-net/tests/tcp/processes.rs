@@ -1,23 +1,17 @@
 //! Two processes, one of which is killed.
 
-use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use comm_core::ErrorKind;
 use comm_core::net::NetBackend;
-use comm_testkit::net::{Payload, Rig};
+use comm_testkit::net::{Payload, Rig, SecondProcess, second_role};
 use comm_transport_net::tcp::TcpBackend;
 
 use crate::conformance::on;
 
-/// Set for the process that is going to be killed: what it does.
-const ROLE: &str = "COMM_TEST_TCP_ROLE";
-/// The receiver's handle, for a child that sends.
-const HANDLE: &str = "COMM_TEST_TCP_HANDLE";
-/// What the child's lines of interest begin with.
-const MARK: &str = "child says ";
+/// The test that plays the roles.
+const SECOND: &str = "processes::second";
 
 fn rig() -> Rig {
     let backend: Arc<dyn NetBackend> = Arc::new(TcpBackend::new(on(Ipv4Addr::LOCALHOST)).unwrap());
@@ -29,66 +23,15 @@ fn rig() -> Rig {
     }
 }
 
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2)
-        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
-        .collect()
-}
-
-/// Killed when dropped.
-struct Killed(Child);
-
-impl Killed {
-    fn start(role: &str, handle: &[u8]) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::child", "--nocapture"])
-            .env(ROLE, role)
-            .env(HANDLE, to_hex(handle))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    /// What the child says next.
-    fn line(&mut self) -> String {
-        let stdout = BufReader::new(self.0.stdout.as_mut().unwrap());
-        for line in stdout.lines() {
-            if let Some((_, said)) = line.unwrap().split_once(MARK) {
-                return said.to_owned();
-            }
-        }
-        panic!("the child ended");
-    }
-
-    fn kill(&mut self) {
-        // SIGKILL: the child can do nothing about it.
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Not a test of its own: the process that is going to be killed, in the role that it was given.
 #[test]
-fn child() {
-    let Ok(role) = std::env::var(ROLE) else {
+fn second() {
+    let Some(role) = second_role() else {
         return;
     };
     let mut rig = rig();
-    if role == "sender" {
-        let handle = from_hex(&std::env::var(HANDLE).unwrap());
-        let mut connect = rig.sender.connect(0, &handle).unwrap();
+    if role.name == "sender" {
+        let mut connect = rig.sender.connect(0, &role.message).unwrap();
         rig.send = Some(rig.wait("a connect", || connect.poll()).unwrap());
         for number in 0..3 {
             let from = rig
@@ -99,13 +42,13 @@ fn child() {
         }
     } else {
         let mut listener = rig.receiver.listen(0).unwrap();
-        println!("\n{MARK}{}", to_hex(listener.handle()));
+        SecondProcess::say(listener.handle());
         rig.recv = Some(rig.wait("an accept", || listener.accept()).unwrap());
         let to = rig.recv_buffer(100).unwrap();
         let received = rig.irecv(&to).unwrap();
         rig.received(&received).unwrap();
     }
-    println!("\n{MARK}done");
+    SecondProcess::say(b"done");
     loop {
         std::thread::park();
     }
@@ -115,7 +58,7 @@ fn child() {
 fn n14_a_receiver_whose_peer_is_killed_gets_what_was_sent_and_wakes_up() {
     let mut rig = rig();
     let mut listener = rig.receiver.listen(0).unwrap();
-    let mut child = Killed::start("sender", listener.handle());
+    let mut child = SecondProcess::start(SECOND, "sender", listener.handle());
     rig.recv = Some(rig.wait("an accept", || listener.accept()).unwrap());
     let to = rig.recv_buffer(70_000).unwrap();
     for number in 0..2 {
@@ -123,7 +66,7 @@ fn n14_a_receiver_whose_peer_is_killed_gets_what_was_sent_and_wakes_up() {
         assert_eq!(rig.received(&received).unwrap(), 70_000);
         Payload::new(1).check(number, &to.contents());
     }
-    assert_eq!(child.line(), "done");
+    assert_eq!(child.line(), b"done");
     child.kill();
     let received = rig.irecv(&to).unwrap();
     assert_eq!(rig.received(&received).unwrap(), 70_000);
@@ -139,7 +82,7 @@ fn n14_a_receiver_whose_peer_is_killed_gets_what_was_sent_and_wakes_up() {
 fn n14_a_receiver_that_sleeps_wakes_up_when_its_peer_is_killed() {
     let mut rig = rig();
     let mut listener = rig.receiver.listen(0).unwrap();
-    let mut child = Killed::start("sender", listener.handle());
+    let mut child = SecondProcess::start(SECOND, "sender", listener.handle());
     rig.recv = Some(rig.wait("an accept", || listener.accept()).unwrap());
     let to = rig.recv_buffer(70_000).unwrap();
     for _ in 0..3 {
@@ -147,7 +90,7 @@ fn n14_a_receiver_that_sleeps_wakes_up_when_its_peer_is_killed() {
         rig.received(&received).unwrap();
     }
     let received = rig.irecv(&to).unwrap();
-    assert_eq!(child.line(), "done");
+    assert_eq!(child.line(), b"done");
     let killer = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(50));
         child.kill();
@@ -161,14 +104,14 @@ fn n14_a_receiver_that_sleeps_wakes_up_when_its_peer_is_killed() {
 #[test]
 fn n14_a_sender_that_sleeps_wakes_up_when_its_peer_is_killed() {
     let mut rig = rig();
-    let mut child = Killed::start("receiver", &[]);
-    let handle = from_hex(&child.line());
+    let mut child = SecondProcess::start(SECOND, "receiver", &[]);
+    let handle = child.line();
     let mut connect = rig.sender.connect(0, &handle).unwrap();
     rig.send = Some(rig.wait("a connect", || connect.poll()).unwrap());
     let small = rig.send_buffer(&[1; 100]).unwrap();
     let sent = rig.isend(&small).unwrap();
     rig.sent(&sent).unwrap();
-    assert_eq!(child.line(), "done");
+    assert_eq!(child.line(), b"done");
     let large = rig.send_buffer(&[0; 1 << 20]).unwrap();
     let killer = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(50));

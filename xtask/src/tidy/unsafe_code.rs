@@ -37,6 +37,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "calls of the C library that rustix does not offer",
     ),
     (
+        "comm-runtime/src/edge/ends",
+        "users' buffers that are offered to peers, and copies of what peers offer",
+    ),
+    (
         "comm-runtime/src/edge/prove",
         "a page through memory that a peer writes",
     ),

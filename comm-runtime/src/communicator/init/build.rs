@@ -12,6 +12,7 @@ use super::{CommunicatorBuilder, Meeting, TransportContext};
 use crate::abort::AbortState;
 use crate::communicator::control::Handler;
 use crate::communicator::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
+use crate::control::host::online_cpu_count;
 use crate::control::rendezvous::RendezvousAddress;
 use crate::control::{ControlPlane, JoinOptions, Process};
 use crate::edge::candidates::all_share_memory;
@@ -100,7 +101,7 @@ impl CommunicatorBuilder {
         let own = peers
             .get(rank as usize)
             .ok_or_else(|| Error::new(ErrorKind::Internal, "the facts of this rank are missing"))?;
-        let policy = WaitPolicy::from_facts(own, &peers);
+        let policy = WaitPolicy::from_facts(own, &peers, online_cpu_count());
         let step_bytes = self.settings.plan.step_bytes;
         let order = RankOrder::from_facts(&peers);
         order.compare(&control, &peers, joined_by)?;

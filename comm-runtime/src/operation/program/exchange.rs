@@ -76,6 +76,11 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// Whether what comes from a peer takes, in place, the place of what goes to it.
+    pub(super) const fn replaces_what_it_sends(&self) -> bool {
+        self.source_stride > 0 && self.target_stride > 0
+    }
+
     /// The ranks to which it sends, in the order of its edges.
     pub(crate) fn sends_to(&self) -> impl Iterator<Item = usize> {
         self.peers(self.sends)

@@ -87,6 +87,21 @@ impl Program {
         }
     }
 
+    /// Whether the user's memory that a step is sent from stays as it is until the peer has the step,
+    /// also when input and output are the same memory.
+    ///
+    /// It does where the only thing that is written over it is a result that needs the step to have
+    /// been taken: the reduction, or the block, in question itself.
+    pub(crate) const fn keeps_what_it_sends(&self, in_place: bool) -> bool {
+        match self {
+            Self::Ring(_) | Self::Pipe(_) => true,
+            // In an all-to-all, a peer's block takes the place of the one for that peer.
+            Self::Exchange(program) => !in_place || !program.replaces_what_it_sends(),
+            // Blocks take the place of blocks that may still be on their way.
+            Self::Relay(_) | Self::Circulate(_) | Self::Dissemination(_) => false,
+        }
+    }
+
     /// The primitive at `index`, which is smaller than [`Program::len`].
     #[inline]
     pub(crate) fn primitive(&self, index: usize) -> Primitive {

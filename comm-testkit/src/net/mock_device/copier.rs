@@ -1,14 +1,12 @@
 //! The device's thread: copies, one after the other, each after a while.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use comm_core::device::{DeviceEvent, DeviceMemory};
-use comm_core::doorbell::{Doorbell, Doorbells};
-use comm_core::{Armed, Error, ErrorKind, Result};
+use comm_core::device::{CopyCompleter, CopyEvent, DeviceMemory};
+use comm_core::{Error, ErrorKind, Result};
 
 use super::lock;
 use crate::net::Rng;
@@ -35,21 +33,9 @@ struct Queue {
 
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<(Job, Arc<Progress>)>,
+    waiting: VecDeque<(Job, CopyCompleter)>,
     failed: bool,
     stop: bool,
-}
-
-#[derive(Default)]
-struct Progress {
-    state: Mutex<State>,
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    outcome: Option<Result<()>>,
-    sleepers: Vec<(Arc<Doorbells>, u32)>,
 }
 
 impl Copier {
@@ -63,13 +49,11 @@ impl Copier {
         Ok(Self { queue })
     }
 
-    pub(super) fn submit(&self, job: Job) -> Copied {
-        let progress = Arc::new(Progress::default());
-        lock(&self.queue.jobs)
-            .waiting
-            .push_back((job, Arc::clone(&progress)));
+    pub(super) fn submit(&self, job: Job) -> CopyEvent {
+        let (event, completer) = CopyEvent::pending();
+        lock(&self.queue.jobs).waiting.push_back((job, completer));
         self.queue.more.notify_one();
-        Copied { progress }
+        event
     }
 
     pub(super) fn fail(&self) {
@@ -88,7 +72,7 @@ impl Queue {
     /// Works until the device is dropped and everything submitted has happened.
     fn run(&self, mut rng: Rng, max_delay: Duration) {
         let longest = u64::try_from(max_delay.as_nanos()).unwrap_or(u64::MAX);
-        while let Some((job, progress)) = self.next() {
+        while let Some((job, completer)) = self.next() {
             thread::sleep(Duration::from_nanos(rng.below(longest.saturating_add(1))));
             let outcome = if lock(&self.jobs).failed {
                 Err(Error::new(
@@ -104,11 +88,11 @@ impl Queue {
             };
             // What the copy kept alive is released before anybody hears of its end.
             drop(job.keep);
-            progress.end(outcome);
+            completer.end(outcome);
         }
     }
 
-    fn next(&self) -> Option<(Job, Arc<Progress>)> {
+    fn next(&self) -> Option<(Job, CopyCompleter)> {
         let mut jobs = lock(&self.jobs);
         loop {
             if let Some(next) = jobs.waiting.pop_front() {
@@ -119,69 +103,5 @@ impl Queue {
             }
             jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-impl Progress {
-    fn end(&self, outcome: Result<()>) {
-        let mut state = lock(&self.state);
-        state.outcome = Some(outcome);
-        let sleepers = std::mem::take(&mut state.sleepers);
-        drop(state);
-        self.ended.notify_all();
-        for (doorbells, number) in sleepers {
-            doorbells.ring(number);
-        }
-    }
-}
-
-/// The event of a copy.
-pub(super) struct Copied {
-    progress: Arc<Progress>,
-}
-
-impl fmt::Debug for Copied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Copied")
-            .field("done", &self.is_done())
-            .finish()
-    }
-}
-
-impl DeviceEvent for Copied {
-    fn is_done(&self) -> Result<bool> {
-        lock(&self.progress.state)
-            .outcome
-            .clone()
-            .map_or(Ok(false), |end| end.map(|()| true))
-    }
-
-    fn wait(&self, deadline: Instant) -> Result<()> {
-        let mut state = lock(&self.progress.state);
-        loop {
-            if let Some(outcome) = &state.outcome {
-                return outcome.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::new(
-                    ErrorKind::Timeout,
-                    "the copy has not happened yet",
-                ));
-            }
-            let waited = self.progress.ended.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn arm(&self, doorbell: &Doorbell) -> Result<Armed> {
-        let mut state = lock(&self.progress.state);
-        if let Some(outcome) = &state.outcome {
-            return outcome.clone().map(|()| Armed::Ready);
-        }
-        state
-            .sleepers
-            .push((Arc::clone(doorbell.set()), doorbell.number()));
-        Ok(Armed::WillRing)
     }
 }

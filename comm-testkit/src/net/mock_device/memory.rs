@@ -29,9 +29,7 @@ impl Twofold {
         let len_bytes = len_bytes.max(1);
         let fd = rustix::fs::memfd_create("comm-mock-device", MemfdFlags::CLOEXEC)
             .map_err(|errno| Error::system("creating memory of the mock device", errno))?;
-        rustix::fs::ftruncate(&fd, len_bytes as u64).map_err(|errno| {
-            Error::system("sizing memory of the mock device", errno).with("bytes", len_bytes)
-        })?;
+        rustix::fs::ftruncate(&fd, len_bytes as u64).map_err(|errno| too_much(errno, len_bytes))?;
         Ok(Self {
             forbidden: Mapping::new(&fd, len_bytes, ProtFlags::empty())?,
             alias: Mapping::new(&fd, len_bytes, ProtFlags::READ | ProtFlags::WRITE)?,
@@ -62,9 +60,7 @@ impl Mapping {
                 0,
             )
         };
-        let address = address.map_err(|errno| {
-            Error::system("mapping memory of the mock device", errno).with("bytes", len_bytes)
-        })?;
+        let address = address.map_err(|errno| too_much(errno, len_bytes))?;
         let address = NonNull::new(address.cast()).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "the kernel mapped memory at address 0")
         })?;
@@ -77,4 +73,14 @@ impl Drop for Mapping {
         // SAFETY: exactly the mapping made in `new`, which nobody can use after its owner.
         let _ = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.len_bytes) };
     }
+}
+
+/// The kernel gives no memory of this length.
+fn too_much(errno: rustix::io::Errno, len_bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::ResourceExhausted,
+        "the mock device has no memory of this length",
+    )
+    .with("bytes", len_bytes)
+    .with("reason", errno)
 }

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use comm_core::device::{Device, DeviceEvent, DeviceMemory, HostDevice};
+use comm_core::device::{Device, DeviceEvent, DeviceMemory, HostDevice, check_copy_lengths};
 use comm_core::{Error, ErrorKind, MemoryKind, Result};
 
 use self::copier::{Copier, Job};
@@ -163,14 +163,7 @@ impl Device for MockDevice {
         target: &DeviceMemory,
         source: &DeviceMemory,
     ) -> Result<Box<dyn DeviceEvent>> {
-        if target.len_bytes() != source.len_bytes() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "source and target of a copy must have the same length",
-            )
-            .with("source_bytes", source.len_bytes())
-            .with("target_bytes", target.len_bytes()));
-        }
+        check_copy_lengths(target, source)?;
         let (to, from) = (self.reach(target)?, self.reach(source)?);
         let keep = [target.clone(), source.clone()];
         Ok(Box::new(self.copier.submit(Job {

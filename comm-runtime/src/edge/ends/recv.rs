@@ -1,214 +1,14 @@
-//! Sending and receiving ends as the operations see them.
-//!
-//! # Contract
-//!
-//! * A step carries the identity (hash and packed signature) of the operation that sends it; the
-//!   receiving operation names its own identity and gets the payload only if they agree.
-//! * The pointer that [`RecvEnd::try_take`] returns is valid until [`RecvEnd::consume`]. It may
-//!   point into memory that another process writes, so it is only read through raw pointers.
-//! * An offer of the sender's own memory ([`RecvEnd::try_offer`]) comes only over edges whose ends
-//!   share an address space, which the transport says by the FIFO that it makes
-//!   ([`FifoSender::offers`]); elsewhere addresses are neither sent nor believed.
+//! The receiving end.
 
 use comm_core::doorbell::Doorbell;
-use comm_core::fifo::{Arrived, Claim, FifoReceiver, FifoSender, SMALL_BYTES};
+use comm_core::fifo::{Arrived, Claim, FifoReceiver, SMALL_BYTES};
 use comm_core::net::Transfer;
 use comm_core::{
-    Armed, ConnInfo, Error, ErrorKind, MessageRecv, MessageSend, PackedSignature, Rank, Result,
-    Signature, SlotWrite, StepHeader, StepRead,
+    Armed, ConnInfo, Error, MessageRecv, PackedSignature, Rank, Result, Signature, StepRead,
 };
+use comm_kernels as kernels;
 
-/// The identity of an operation on the wire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
-    pub(crate) signature: Signature,
-    pub(crate) hash: u32,
-    packed: PackedSignature,
-}
-
-impl Identity {
-    #[inline]
-    pub(crate) const fn new(signature: Signature) -> Self {
-        Self {
-            signature,
-            hash: signature.hash(),
-            packed: signature.pack(),
-        }
-    }
-
-    /// What travels beside a step of `bytes`.
-    #[inline]
-    pub(crate) const fn header(&self, bytes: usize) -> StepHeader {
-        StepHeader {
-            bytes,
-            signature_hash: self.hash,
-            signature: self.packed,
-        }
-    }
-}
-
-/// The sending end of a connected edge.
-#[derive(Debug)]
-pub(crate) struct SendEnd {
-    pub(crate) peer: Rank,
-    kind: SendKind,
-}
-
-#[derive(Debug)]
-enum SendKind {
-    Memory(FifoSender),
-    Message(Box<dyn MessageSend>),
-}
-
-/// Where the payload of the next step is to be written.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    /// Into a buffer of the caller's of at most [`SMALL_BYTES`], for [`SendEnd::publish_small`].
-    Small,
-    /// Into the slot, for [`SendEnd::publish`].
-    Slot(SlotWrite),
-}
-
-impl SendEnd {
-    pub(crate) fn new(peer: Rank, transport: &str, conn: ConnInfo) -> Result<Self> {
-        let kind = match conn {
-            ConnInfo::MemorySend(fifo) => SendKind::Memory(fifo),
-            ConnInfo::MessageSend(message) => SendKind::Message(message),
-            other => return Err(wrong_end(transport, "sending", &other)),
-        };
-        Ok(Self { peer, kind })
-    }
-
-    /// The FIFO, if the edge is one; for the inlined path of small messages.
-    #[inline]
-    pub(crate) const fn fifo(&mut self) -> Option<&mut FifoSender> {
-        match &mut self.kind {
-            SendKind::Memory(fifo) => Some(fifo),
-            SendKind::Message(_) => None,
-        }
-    }
-
-    /// A place for the next step of `bytes`, or `None` if there is no credit now.
-    #[inline]
-    pub(crate) fn try_reserve(&mut self, bytes: usize) -> Result<Option<Outgoing>> {
-        match &mut self.kind {
-            SendKind::Memory(fifo) => Ok(fifo
-                .try_slot()
-                .map_err(|error| at(error, self.peer))?
-                .map(|slot| {
-                    if bytes <= SMALL_BYTES {
-                        Outgoing::Small
-                    } else {
-                        Outgoing::Slot(slot)
-                    }
-                })),
-            SendKind::Message(message) => {
-                if let Some(slot) = message.try_slot()? {
-                    return Ok(Some(Outgoing::Slot(slot)));
-                }
-                message.progress()?;
-                Ok(message.try_slot()?.map(Outgoing::Slot))
-            }
-        }
-    }
-
-    /// Publishes a small step for which [`SendEnd::try_reserve`] said [`Outgoing::Small`].
-    #[inline]
-    pub(crate) fn publish_small(&mut self, data: &[u8], identity: &Identity) -> Result<()> {
-        let published = match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.try_send_small(data, identity.hash)?,
-            SendKind::Message(_) => false,
-        };
-        if published {
-            Ok(())
-        } else {
-            Err(Error::new(
-                ErrorKind::Internal,
-                "a reserved step had no credit",
-            ))
-        }
-    }
-
-    /// Publishes the slot that [`SendEnd::try_reserve`] handed out.
-    #[inline]
-    pub(crate) fn publish(&mut self, bytes: usize, identity: &Identity) -> Result<()> {
-        let header = identity.header(bytes);
-        match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.publish(header),
-            SendKind::Message(message) => message.publish(header),
-        }
-    }
-
-    pub(crate) fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.arm(doorbell),
-            SendKind::Message(message) => message.arm(doorbell),
-        }
-    }
-
-    pub(crate) fn disarm(&mut self) {
-        if let SendKind::Memory(fifo) = &mut self.kind {
-            fifo.disarm();
-        }
-    }
-
-    /// Whether the peer has consumed every step of this end; never true of a message edge, which
-    /// does not tell.
-    pub(crate) fn is_acknowledged(&mut self) -> Result<bool> {
-        match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.is_acknowledged(),
-            SendKind::Message(_) => Ok(false),
-        }
-    }
-
-    /// Like [`SendEnd::arm`], until the peer has consumed everything.
-    pub(crate) fn arm_acknowledged(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.arm_acknowledged(doorbell),
-            SendKind::Message(message) => message.arm(doorbell),
-        }
-    }
-
-    /// Whether large messages can go without slots.
-    pub(crate) fn supports_direct(&self) -> bool {
-        match &self.kind {
-            SendKind::Memory(_) => false,
-            SendKind::Message(message) => message.supports_direct(),
-        }
-    }
-
-    /// Sends what the edge takes of `data` without slots; see [`MessageSend::send_direct`].
-    pub(crate) fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
-        match &mut self.kind {
-            SendKind::Memory(_) => Err(no_direct()),
-            SendKind::Message(message) => message.send_direct(data),
-        }
-    }
-
-    /// As [`SendEnd::arm`], for a direct transfer.
-    pub(crate) fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        match &mut self.kind {
-            SendKind::Memory(_) => Err(no_direct()),
-            SendKind::Message(message) => message.arm_direct(doorbell),
-        }
-    }
-
-    /// Whether the own memory may be offered over this edge.
-    pub(crate) const fn offers_memory(&self) -> bool {
-        match &self.kind {
-            SendKind::Memory(fifo) => fifo.carries_offers(),
-            SendKind::Message(_) => false,
-        }
-    }
-
-    /// Moves queued data of a message edge; nothing to do for memory.
-    pub(crate) fn progress(&mut self) -> Result<bool> {
-        match &mut self.kind {
-            SendKind::Memory(_) => Ok(false),
-            SendKind::Message(message) => message.progress(),
-        }
-    }
-}
+use super::{Identity, at, mismatch, mismatch_with_unknown, no_direct, no_offers, wrong_end};
 
 /// The payload of a step of a length that its receiver did not know.
 #[derive(Clone, Copy, Debug)]
@@ -227,9 +27,20 @@ pub(crate) struct RecvEnd {
     kind: RecvKind,
     /// Private copy of a small step's payload.
     small: Box<[u8; SMALL_BYTES]>,
+    /// Private copy of what was offered and is to be reduced; empty until it is needed.
+    scratch: Vec<u8>,
     own_rank: Rank,
     /// Hash of the step that arrived of an operation whose signature is not known here.
     pub(crate) mismatched: Option<u32>,
+}
+
+/// A step that belongs to the operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taken {
+    /// Its payload, valid until it is consumed.
+    Payload(*const u8),
+    /// The sender offers its memory: to be [pulled](RecvEnd::pull).
+    Offer,
 }
 
 #[derive(Debug)]
@@ -249,6 +60,7 @@ impl RecvEnd {
             peer,
             kind,
             small: Box::new([0; SMALL_BYTES]),
+            scratch: Vec::new(),
             own_rank,
             mismatched: None,
         })
@@ -274,6 +86,25 @@ impl RecvEnd {
         identity: &Identity,
         bytes: usize,
     ) -> Result<Option<*const u8>> {
+        // No offer is as long as this.
+        match self.try_take_or_offer(identity, bytes, usize::MAX)? {
+            Some(Taken::Payload(payload)) => Ok(Some(payload)),
+            Some(Taken::Offer) | None => Ok(None),
+        }
+    }
+
+    /// Like [`RecvEnd::try_take`], for a step that holds `bytes`, or offers `offered_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvEnd::try_take`].
+    #[inline]
+    pub(crate) fn try_take_or_offer(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+        offered_bytes: usize,
+    ) -> Result<Option<Taken>> {
         let step = match &mut self.kind {
             RecvKind::Memory(fifo) => {
                 match fifo.try_step().map_err(|error| at(error, self.peer))? {
@@ -288,9 +119,15 @@ impl RecvEnd {
                             ));
                         }
                         fifo.read_small(&mut self.small[..bytes])?;
-                        return Ok(Some(self.small.as_ptr()));
+                        return Ok(Some(Taken::Payload(self.small.as_ptr())));
                     }
                     Some(Arrived::Slot(step)) => step,
+                    Some(Arrived::Offer(header))
+                        if header.signature_hash == identity.hash
+                            && header.bytes == offered_bytes =>
+                    {
+                        return Ok(Some(Taken::Offer));
+                    }
                     Some(Arrived::Offer(header)) => {
                         return Err(self.mismatch(identity, header.signature));
                     }
@@ -311,7 +148,58 @@ impl RecvEnd {
         if step.header.signature_hash != identity.hash || step.header.bytes != bytes {
             return Err(self.mismatch(identity, step.header.signature));
         }
-        Ok(Some(step.data.as_ptr().cast_const()))
+        Ok(Some(Taken::Payload(step.data.as_ptr().cast_const())))
+    }
+
+    /// Copies what the step at hand offers; `false` if the sender has revoked it, so that it is as if
+    /// it had never come.
+    ///
+    /// `past_caches` is for a destination that nobody reads soon.
+    ///
+    /// # Errors
+    ///
+    /// If the sender's memory cannot be read.
+    ///
+    /// # Safety
+    ///
+    /// `target` is valid for writing `bytes` bytes, which is the length of the offer, and does not
+    /// overlap what is offered.
+    pub(crate) unsafe fn pull(
+        &self,
+        target: *mut u8,
+        bytes: usize,
+        past_caches: bool,
+    ) -> Result<bool> {
+        let RecvKind::Memory(fifo) = &self.kind else {
+            return Err(no_offers(self.peer));
+        };
+        if !fifo.carries_offers() {
+            // SAFETY: the caller's promise.
+            return unsafe { fifo.pull(0, target, bytes) }.map_err(|error| at(error, self.peer));
+        }
+        let Some(claim) = fifo.claim() else {
+            return Ok(false);
+        };
+        let from_bytes = if past_caches { 0 } else { usize::MAX };
+        // SAFETY: the claim lives and covers as many bytes; else the caller's promise.
+        unsafe { kernels::copy_streaming(target, claim.offer().source, bytes, from_bytes) };
+        Ok(true)
+    }
+
+    /// Pulls what the step at hand offers into memory of this end and returns where it is, valid
+    /// until the next call; `None` if it was revoked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvEnd::pull`].
+    pub(crate) fn pull_to_scratch(&mut self, bytes: usize) -> Result<Option<*const u8>> {
+        if self.scratch.len() < bytes {
+            self.scratch.resize(bytes, 0);
+        }
+        let target = self.scratch.as_mut_ptr();
+        // SAFETY: the vector was just made long enough, and belongs to this end.
+        let stands = unsafe { self.pull(target, bytes, false) }?;
+        Ok(stands.then_some(target.cast_const()))
     }
 
     /// The next step if it has arrived, whatever its length; valid until [`RecvEnd::consume`].
@@ -404,7 +292,7 @@ impl RecvEnd {
         }
     }
 
-    /// Whether the sender may offer memory over this edge.
+    /// Whether this end uses addresses that the sender offers, since both are of one process.
     pub(crate) const fn takes_offers(&self) -> bool {
         match &self.kind {
             RecvKind::Memory(fifo) => fifo.carries_offers(),
@@ -468,59 +356,4 @@ impl RecvEnd {
             fifo.disarm();
         }
     }
-}
-
-#[cold]
-fn no_direct() -> Error {
-    Error::new(
-        ErrorKind::Internal,
-        "a direct transfer was tried over an edge that has none",
-    )
-}
-
-/// Names the rank at the other end of an edge that failed.
-#[cold]
-fn at(error: Error, peer: Rank) -> Error {
-    error.with("peer", peer)
-}
-
-/// The error of two operations that do not belong together.
-#[cold]
-pub(crate) fn mismatch(rank: Rank, own: &Signature, peer: Rank, theirs: &Signature) -> Error {
-    Error::new(
-        ErrorKind::Mismatch,
-        format!(
-            "rank {rank} is in {own}, but rank {peer} is in {theirs}; \
-             all ranks must call the same operations with the same arguments in the same order"
-        ),
-    )
-}
-
-/// The error while the other side's operation is not known.
-#[cold]
-pub(crate) fn mismatch_with_unknown(rank: Rank, own: &Signature, peer: Rank) -> Error {
-    Error::new(
-        ErrorKind::Mismatch,
-        format!(
-            "rank {rank} is in {own}, but rank {peer} is in another operation; \
-             all ranks must call the same operations with the same arguments in the same order"
-        ),
-    )
-}
-
-/// The error of an operation that works on its peers' memory, over an edge that doesn't lead there.
-#[cold]
-pub(crate) fn no_offers(peer: Rank) -> Error {
-    Error::new(
-        ErrorKind::Internal,
-        "an operation works on a peer's memory over an edge that does not lead there",
-    )
-    .with("peer", peer)
-}
-
-fn wrong_end(transport: &str, wanted: &'static str, conn: &ConnInfo) -> Error {
-    Error::new(
-        ErrorKind::Internal,
-        format!("transport {transport} returned {conn:?} for the {wanted} end of an edge"),
-    )
 }

@@ -1,0 +1,365 @@
+/*
+ * What a step FIFO in shared memory can reach on this machine: two pinned processes, no checks, no
+ * interface, nothing but the stores, loads and copies that the data path cannot do without.
+ *
+ * Usage: fifo_limit OP,.. BYTES,.. SECONDS CPU CPU
+ * Prints one line for each operation and size: OP 2 BYTES MICROSECONDS
+ *
+ * Operations: pingpong, all_reduce. Up to 56 bytes travel in the line that publishes them, more
+ * through slots of 64 KiB. Batches of at least 20 us; the median over batches of rank 0.
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLOTS 8
+#define SLOT_BYTES 65536UL
+/* Keeps slots and user buffers from sharing their page offset. */
+#define SKEW_BYTES 320UL
+#define LINE_BYTES 56UL
+#define BATCH_SECONDS 30e-6
+#define LEAST_BATCHES 3
+#define MOST_BATCHES 20000
+
+struct line {
+    _Alignas(64) char data[LINE_BYTES];
+    _Atomic uint64_t step;
+};
+
+struct edge {
+    _Alignas(128) _Atomic uint64_t head;
+    _Alignas(128) _Atomic uint64_t tail;
+    _Alignas(128) struct line lines[SLOTS];
+    _Alignas(128) char slots[SLOTS * (SLOT_BYTES + SKEW_BYTES)];
+};
+
+struct shared {
+    struct edge edges[2];
+    _Alignas(128) _Atomic int ready;
+    /* Rank 0's decisions: the number of calls of the next batch, 0 for the end of a case. */
+    _Alignas(128) _Atomic long order[2];
+};
+
+static int rank;
+static struct edge *out, *in;
+static uint64_t sent, received;
+static float *input, *output;
+
+#if defined(__x86_64__)
+#define relax() __builtin_ia32_pause()
+#else
+#define relax() atomic_signal_fence(memory_order_seq_cst)
+#endif
+
+typedef float vector __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Not memcpy, which may be `rep movsb`: slow where source and destination share a page offset. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+    vector *target = to;
+    const vector *source = from;
+    size_t vectors = bytes / sizeof(vector);
+    for (size_t at = 0; at < vectors; at++) {
+        target[at] = source[at];
+        __asm__ volatile("" ::: "memory");
+    }
+    size_t done = vectors * sizeof(vector);
+    if (done < bytes)
+        memcpy((char *)to + done, (const char *)from + done, bytes - done);
+}
+
+static void sum(float *to, float *also, const float *left, const float *right, size_t count)
+{
+    size_t at = 0;
+    for (; at + 8 <= count; at += 8) {
+        vector total = *(const vector *)(left + at) + *(const vector *)(right + at);
+        *(vector *)(to + at) = total;
+        if (also)
+            *(vector *)(also + at) = total;
+    }
+    for (; at < count; at++) {
+        to[at] = left[at] + right[at];
+        if (also)
+            also[at] = to[at];
+    }
+}
+
+static void *slot_of(struct edge *edge, uint64_t step)
+{
+    return edge->slots + step % SLOTS * (SLOT_BYTES + SKEW_BYTES);
+}
+
+static void *reserve(void)
+{
+    while (atomic_load_explicit(&out->head, memory_order_acquire) + SLOTS <= sent)
+        relax();
+    return slot_of(out, sent);
+}
+
+static void publish(void)
+{
+    atomic_store_explicit(&out->tail, ++sent, memory_order_release);
+}
+
+static void *arrive(void)
+{
+    while (atomic_load_explicit(&in->tail, memory_order_acquire) <= received)
+        relax();
+    return slot_of(in, received);
+}
+
+static void consume(void)
+{
+    atomic_store_explicit(&in->head, ++received, memory_order_release);
+}
+
+static uint64_t lines_sent, lines_received;
+
+static void send_line(const void *data, size_t bytes)
+{
+    struct line *line = &out->lines[lines_sent % SLOTS];
+    memcpy(line->data, data, bytes);
+    atomic_store_explicit(&line->step, ++lines_sent, memory_order_release);
+}
+
+static const void *receive_line(void)
+{
+    struct line *line = &in->lines[lines_received++ % SLOTS];
+    while (atomic_load_explicit(&line->step, memory_order_acquire) != lines_received)
+        relax();
+    return line->data;
+}
+
+static size_t least(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+static void send_all(const char *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
+        copy(reserve(), from + at, least(SLOT_BYTES, bytes - at));
+        publish();
+    }
+}
+
+static void receive_all(char *to, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
+        copy(to + at, arrive(), least(SLOT_BYTES, bytes - at));
+        consume();
+    }
+}
+
+static void ping(size_t bytes)
+{
+    if (bytes <= LINE_BYTES) {
+        send_line(input, bytes);
+        memcpy(output, receive_line(), bytes);
+    } else {
+        send_all((const char *)input, bytes);
+        receive_all((char *)output, bytes);
+    }
+}
+
+static void pong(size_t bytes)
+{
+    if (bytes <= LINE_BYTES) {
+        memcpy(output, receive_line(), bytes);
+        send_line(input, bytes);
+    } else {
+        receive_all((char *)output, bytes);
+        send_all((const char *)input, bytes);
+    }
+}
+
+static void pingpong(size_t bytes)
+{
+    if (rank == 0)
+        ping(bytes);
+    else
+        pong(bytes);
+}
+
+/* Each rank sends the half that the other one reduces; that one keeps and returns the result. */
+static void all_reduce(size_t bytes)
+{
+    if (bytes <= LINE_BYTES) {
+        send_line(input, bytes);
+        float other[LINE_BYTES / sizeof(float)];
+        memcpy(other, receive_line(), bytes);
+        sum(output, NULL, input, other, bytes / sizeof(float));
+        return;
+    }
+    size_t first = bytes / 8 * 4, second = bytes - first;
+    size_t own_at = rank ? first : 0, own_bytes = rank ? second : first;
+    size_t other_at = rank ? 0 : first, other_bytes = rank ? first : second;
+    const char *own = (const char *)input + own_at, *other = (const char *)input + other_at;
+    char *own_result = (char *)output + own_at, *other_result = (char *)output + other_at;
+    for (size_t at = 0; at < own_bytes || at < other_bytes; at += SLOT_BYTES) {
+        if (at < other_bytes) {
+            copy(reserve(), other + at, least(SLOT_BYTES, other_bytes - at));
+            publish();
+        }
+        if (at < own_bytes) {
+            size_t count = least(SLOT_BYTES, own_bytes - at) / sizeof(float);
+            const float *theirs = arrive();
+            sum((float *)(own_result + at), reserve(), (const float *)(own + at), theirs, count);
+            publish();
+            consume();
+        }
+        if (at < other_bytes) {
+            copy(other_result + at, arrive(), least(SLOT_BYTES, other_bytes - at));
+            consume();
+        }
+    }
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static int ascending(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Rank 0 says how many calls the next batch has; the other rank waits for it. */
+static long agree(struct shared *shared, long calls)
+{
+    static long round;
+    _Atomic long *order = &shared->order[round++ % 2];
+    if (rank == 0) {
+        while (atomic_load_explicit(order, memory_order_acquire) != 0)
+            relax();
+        atomic_store_explicit(order, calls + 1, memory_order_release);
+        return calls;
+    }
+    long value;
+    while ((value = atomic_load_explicit(order, memory_order_acquire)) == 0)
+        relax();
+    atomic_store_explicit(order, 0, memory_order_release);
+    return value - 1;
+}
+
+static double timed(void (*run)(size_t), size_t bytes, long calls)
+{
+    double start = now();
+    for (long call = 0; call < calls; call++)
+        run(bytes);
+    return now() - start;
+}
+
+static double measure(struct shared *shared, void (*run)(size_t), size_t bytes, double seconds)
+{
+    if (rank != 0) {
+        for (long calls; (calls = agree(shared, 0)) != 0;)
+            timed(run, bytes, calls);
+        return 0;
+    }
+    long calls = 1;
+    double batch;
+    for (;;) {
+        batch = timed(run, bytes, agree(shared, calls));
+        double again = timed(run, bytes, agree(shared, calls));
+        batch = again < batch ? again : batch;
+        if (batch >= BATCH_SECONDS)
+            break;
+        calls *= 2;
+    }
+    double *times = malloc(MOST_BATCHES * sizeof *times), start = now();
+    size_t done = 0;
+    while (done < LEAST_BATCHES || (done < MOST_BATCHES && now() - start < seconds))
+        times[done++] = timed(run, bytes, agree(shared, calls));
+    agree(shared, 0);
+    qsort(times, done, sizeof *times, ascending);
+    double median = times[(done + 1) / 2 - 1] / (double)calls * 1e6;
+    free(times);
+    return median;
+}
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0) {
+        perror("fifo_limit: binding to a CPU");
+        exit(1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6) {
+        fprintf(stderr, "usage: fifo_limit OP,.. BYTES,.. SECONDS CPU CPU\n");
+        return 2;
+    }
+    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("fifo_limit: mapping memory");
+        return 1;
+    }
+    memset(shared, 0, sizeof *shared);
+    pid_t child = fork();
+    if (child < 0) {
+        perror("fifo_limit: starting the second process");
+        return 1;
+    }
+    rank = child == 0;
+    if (rank == 1)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pin(atoi(argv[4 + rank]));
+    out = &shared->edges[rank];
+    in = &shared->edges[1 - rank];
+
+    size_t largest = 0;
+    char *sizes = strdup(argv[2]);
+    for (char *size = strtok(sizes, ","); size; size = strtok(NULL, ","))
+        largest = strtoul(size, NULL, 10) > largest ? strtoul(size, NULL, 10) : largest;
+    free(sizes);
+    input = aligned_alloc(4096, (largest + 8192) / 4096 * 4096);
+    output = aligned_alloc(4096, (largest + 8192) / 4096 * 4096);
+    if (!input || !output)
+        return 1;
+    memset(input, 0, largest + 4096);
+    memset(output, 0, largest + 4096);
+
+    atomic_fetch_add(&shared->ready, 1);
+    while (atomic_load(&shared->ready) < 2)
+        sched_yield();
+    char *names = NULL, *rest = NULL;
+    for (char *name = strtok_r(argv[1], ",", &names); name; name = strtok_r(NULL, ",", &names)) {
+        int is_pingpong = strcmp(name, "pingpong") == 0;
+        if (!is_pingpong && strcmp(name, "all_reduce") != 0)
+            continue;
+        char *list = strdup(argv[2]);
+        for (char *size = strtok_r(list, ",", &rest); size; size = strtok_r(NULL, ",", &rest)) {
+            size_t bytes = strtoul(size, NULL, 10) / 4 * 4;
+            double us = measure(shared, is_pingpong ? pingpong : all_reduce, bytes, atof(argv[3]));
+            if (rank == 0) {
+                printf("%s 2 %zu %.4f\n", name, bytes, is_pingpong ? us / 2 : us);
+                fflush(stdout);
+            }
+        }
+        free(list);
+    }
+    if (rank == 0)
+        waitpid(child, NULL, 0);
+    return 0;
+}

@@ -1,0 +1,206 @@
+//! The sending end.
+
+use comm_core::doorbell::Doorbell;
+use comm_core::fifo::{FifoSender, Offer, Offers, SMALL_BYTES};
+use comm_core::net::Transfer;
+use comm_core::{Armed, ConnInfo, Error, ErrorKind, MessageSend, Rank, Result, SlotWrite};
+
+use super::{Identity, at, no_direct, no_offers, wrong_end};
+
+/// The sending end of a connected edge.
+#[derive(Debug)]
+pub(crate) struct SendEnd {
+    pub(crate) peer: Rank,
+    kind: SendKind,
+}
+
+#[derive(Debug)]
+enum SendKind {
+    Memory(FifoSender),
+    Message(Box<dyn MessageSend>),
+}
+
+/// Where the payload of the next step is to be written.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// Into a buffer of the caller's of at most [`SMALL_BYTES`], for [`SendEnd::publish_small`].
+    Small,
+    /// Into the slot, for [`SendEnd::publish`].
+    Slot(SlotWrite),
+}
+
+impl SendEnd {
+    pub(crate) fn new(peer: Rank, transport: &str, conn: ConnInfo) -> Result<Self> {
+        let kind = match conn {
+            ConnInfo::MemorySend(fifo) => SendKind::Memory(fifo),
+            ConnInfo::MessageSend(message) => SendKind::Message(message),
+            other => return Err(wrong_end(transport, "sending", &other)),
+        };
+        Ok(Self { peer, kind })
+    }
+
+    /// The FIFO, if the edge is one; for the inlined path of small messages.
+    #[inline]
+    pub(crate) const fn fifo(&mut self) -> Option<&mut FifoSender> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => Some(fifo),
+            SendKind::Message(_) => None,
+        }
+    }
+
+    /// What keeps track of the offers of one operation, or `None` if the peer cannot reach memory of
+    /// this end.
+    pub(crate) fn offers(&self) -> Option<Offers> {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.offers(),
+            SendKind::Message(_) => None,
+        }
+    }
+
+    /// Offers `bytes` bytes as the next step; `false` if there is no credit now.
+    ///
+    /// # Safety
+    ///
+    /// Until the step is consumed or `offers` was dropped, `source` is valid for reading and nobody
+    /// writes there.
+    pub(crate) unsafe fn try_offer(
+        &mut self,
+        offers: &mut Offers,
+        source: *const u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        let offer = Offer {
+            source,
+            target: std::ptr::null_mut(),
+        };
+        match &mut self.kind {
+            // SAFETY: the caller's promise.
+            SendKind::Memory(fifo) => unsafe {
+                fifo.try_offer(offers, offer, identity.header(bytes))
+            },
+            SendKind::Message(_) => Err(no_offers(self.peer)),
+        }
+    }
+
+    /// A place for the next step of `bytes`, or `None` if there is no credit now.
+    #[inline]
+    pub(crate) fn try_reserve(&mut self, bytes: usize) -> Result<Option<Outgoing>> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => Ok(fifo
+                .try_slot()
+                .map_err(|error| at(error, self.peer))?
+                .map(|slot| {
+                    if bytes <= SMALL_BYTES {
+                        Outgoing::Small
+                    } else {
+                        Outgoing::Slot(slot)
+                    }
+                })),
+            SendKind::Message(message) => {
+                if let Some(slot) = message.try_slot()? {
+                    return Ok(Some(Outgoing::Slot(slot)));
+                }
+                message.progress()?;
+                Ok(message.try_slot()?.map(Outgoing::Slot))
+            }
+        }
+    }
+
+    /// Publishes a small step for which [`SendEnd::try_reserve`] said [`Outgoing::Small`].
+    #[inline]
+    pub(crate) fn publish_small(&mut self, data: &[u8], identity: &Identity) -> Result<()> {
+        let published = match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.try_send_small(data, identity.hash)?,
+            SendKind::Message(_) => false,
+        };
+        if published {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Internal,
+                "a reserved step had no credit",
+            ))
+        }
+    }
+
+    /// Publishes the slot that [`SendEnd::try_reserve`] handed out.
+    #[inline]
+    pub(crate) fn publish(&mut self, bytes: usize, identity: &Identity) -> Result<()> {
+        let header = identity.header(bytes);
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.publish(header),
+            SendKind::Message(message) => message.publish(header),
+        }
+    }
+
+    pub(crate) fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.arm(doorbell),
+            SendKind::Message(message) => message.arm(doorbell),
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let SendKind::Memory(fifo) = &mut self.kind {
+            fifo.disarm();
+        }
+    }
+
+    /// Whether the peer has consumed every step of this end; never true of a message edge, which
+    /// does not tell.
+    pub(crate) fn is_acknowledged(&mut self) -> Result<bool> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.is_acknowledged(),
+            SendKind::Message(_) => Ok(false),
+        }
+    }
+
+    /// Like [`SendEnd::arm`], until the peer has consumed everything.
+    pub(crate) fn arm_acknowledged(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            SendKind::Memory(fifo) => fifo.arm_acknowledged(doorbell),
+            SendKind::Message(message) => message.arm(doorbell),
+        }
+    }
+
+    /// Whether large messages can go without slots.
+    pub(crate) fn supports_direct(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(_) => false,
+            SendKind::Message(message) => message.supports_direct(),
+        }
+    }
+
+    /// Sends what the edge takes of `data` without slots; see [`MessageSend::send_direct`].
+    pub(crate) fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
+        match &mut self.kind {
+            SendKind::Memory(_) => Err(no_direct()),
+            SendKind::Message(message) => message.send_direct(data),
+        }
+    }
+
+    /// As [`SendEnd::arm`], for a direct transfer.
+    pub(crate) fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
+        match &mut self.kind {
+            SendKind::Memory(_) => Err(no_direct()),
+            SendKind::Message(message) => message.arm_direct(doorbell),
+        }
+    }
+
+    /// Whether the own memory may be offered over this edge.
+    pub(crate) const fn offers_memory(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.carries_offers(),
+            SendKind::Message(_) => false,
+        }
+    }
+
+    /// Moves queued data of a message edge; nothing to do for memory.
+    pub(crate) fn progress(&mut self) -> Result<bool> {
+        match &mut self.kind {
+            SendKind::Memory(_) => Ok(false),
+            SendKind::Message(message) => message.progress(),
+        }
+    }
+}
