@@ -1,9 +1,11 @@
 //! `cargo xtask features`: comm-api works with each feature alone, with none and with all.
 //!
 //! A feature may only add something, so every subset has to compile and pass its tests; features
-//! alone find a missing `dep:` or `cfg`, all together finds two that exclude each other. The tests
-//! of the default features are those of `cargo xtask test`; documentation tests belong there too,
-//! since the guide's programs need a transport. At the end processes of different builds meet.
+//! alone find a missing `dep:` or `cfg`, all together finds two that exclude each other. With one
+//! feature the tests of [`WITH_ONE`] run, which call everything over every transport that is there;
+//! with all features all tests do. The tests of the default features are those of `cargo xtask test`;
+//! documentation tests belong there too, since the guide's programs need a transport. At the end
+//! processes of different builds meet.
 
 mod mixed;
 
@@ -14,12 +16,24 @@ use crate::workspace::{Metadata, Package};
 
 const PACKAGE: &str = "comm-api";
 
+/// The tests that run with each feature alone.
+const WITH_ONE: [&str; 6] = [
+    "collectives",
+    "failures",
+    "features",
+    "frames",
+    "groups",
+    "messages",
+];
+
 /// Runs `cargo test` for each selection; stops at the first that does not compile or fails.
 pub(crate) fn run() -> Result<()> {
     let metadata = Metadata::load()?;
     let package = metadata.package(PACKAGE)?;
     for feature in selections(package) {
         test()
+            .arg("--lib")
+            .args(WITH_ONE.iter().flat_map(|name| ["--test", name]))
             .arg("--no-default-features")
             .args(
                 feature
@@ -30,13 +44,13 @@ pub(crate) fn run() -> Result<()> {
             .run()?;
     }
     if !all_are_default(package) {
-        test().arg("--all-features").run()?;
+        test().args(["--lib", "--tests", "--all-features"]).run()?;
     }
     mixed::run()
 }
 
 fn test() -> Cargo {
-    process::cargo("test").args(["--package", PACKAGE, "--lib", "--tests"])
+    process::cargo("test").args(["--package", PACKAGE])
 }
 
 /// No feature, and each alone.
