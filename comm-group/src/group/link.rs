@@ -128,19 +128,23 @@ impl Link {
                 return;
             };
             let waiting = std::mem::take(waiting);
-            if waiting.is_empty() {
-                *state = match joined {
-                    Ok(communicator) => {
-                        communicator.hand_over(callers);
-                        State::Ready(communicator)
-                    }
-                    Err(error) => State::Failed(error),
-                };
-                return;
+            match &joined {
+                // Whoever hears of the failure finds the group failed.
+                Err(error) => *state = State::Failed(error.clone()),
+                // Nobody overtakes: those that came meanwhile are begun before the group is ready.
+                Ok(communicator) if waiting.is_empty() => {
+                    communicator.hand_over(callers);
+                    *state = State::Ready(communicator.clone());
+                }
+                Ok(_) => {}
             }
+            let is_over = !matches!(&*state, State::Joining { .. });
             drop(state);
             for operation in waiting {
                 operation(joined.as_ref().map_err(Clone::clone));
+            }
+            if is_over {
+                return;
             }
         }
     }
