@@ -221,7 +221,7 @@ impl Core {
         let Some(mut driving) = lane.try_acquire() else {
             return true;
         };
-        if self.abort.check().is_err() {
+        if self.abort.has_failed() {
             return false;
         }
         if key.frame_peer().is_some() {
