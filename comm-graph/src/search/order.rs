@@ -47,12 +47,12 @@ impl Score {
 }
 
 /// Behind a switch all endpoints are equal: a fixed set of neighbours keeps the search small.
-pub(super) fn behind_switch(pattern: Pattern, at: usize, count: usize) -> Vec<usize> {
+pub(super) const fn behind_switch(pattern: Pattern, at: usize, count: usize) -> [Option<usize>; 2] {
     let (next, previous) = ((at + 1) % count, (at + count - 1) % count);
     match pattern {
-        _ if next == previous => vec![next],
-        Pattern::Ring => vec![previous, next],
-        Pattern::BalancedTree | Pattern::SplitTree => vec![next, previous],
-        _ => vec![next],
+        _ if next == previous => [Some(next), None],
+        Pattern::Ring => [Some(previous), Some(next)],
+        Pattern::BalancedTree | Pattern::SplitTree => [Some(next), Some(previous)],
+        _ => [Some(next), None],
     }
 }

@@ -219,6 +219,16 @@ impl<'a> Placer<'a> {
                     let to = self.previous(step + 1);
                     self.enter(from, to, step + 1, goal, order, budget);
                 }
+                Order::Free if self.switched => {
+                    let neighbours = behind_switch(self.now.pattern, at, count);
+                    // Free is what was so before the first of them was tried; trying one leaves
+                    // everything as it was.
+                    for to in neighbours.into_iter().flatten() {
+                        if self.is_free(at, to) {
+                            self.enter(from, to, step + 1, goal, order, budget);
+                        }
+                    }
+                }
                 Order::Free => {
                     for to in self.next_endpoints(at, step, goal) {
                         self.enter(from, to, step + 1, goal, order, budget);
@@ -297,11 +307,6 @@ impl<'a> Placer<'a> {
     /// The endpoints to try next, best first.
     fn next_endpoints(&mut self, at: usize, step: usize, goal: Goal) -> Vec<usize> {
         let count = self.endpoints;
-        if self.switched {
-            let mut neighbours = behind_switch(self.now.pattern, at, count);
-            neighbours.retain(|to| self.is_free(at, *to));
-            return neighbours;
-        }
         // When the channel leaves right after the next endpoint, that one should be near the port
         // it entered by; when it leaves later, the near ones should be kept for the end.
         let port = goal
