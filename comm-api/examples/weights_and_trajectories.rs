@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::thread;
 
 use comm_api::{
-    DType, Error, ErrorKind, Piggyback, Result, SendOptions, Tensor, TensorDict, TensorMut, Worker,
-    WorkerAddress,
+    DType, Error, ErrorKind, LocalRendezvous, Piggyback, Result, SendOptions, Tensor, TensorDict,
+    TensorMut, Worker, WorkerAddress,
 };
-use comm_runtime::control::rendezvous::LocalRendezvous;
 use serde::{Deserialize, Serialize};
 
 const ROUNDS: u64 = 3;

@@ -37,6 +37,17 @@ fn main() -> ExitCode {
             format!("a_killed_worker_is_told_to_those_that_wait_over_{transport}"),
             move || killed(transport),
         ));
+        for victim_first in [true, false] {
+            let first = if victim_first {
+                "that_came_first"
+            } else {
+                "that_came_later"
+            };
+            trials.push(Trial::test(
+                format!("a_killed_worker_{first}_comes_back_over_{transport}"),
+                move || comes_back(transport, victim_first),
+            ));
+        }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -80,6 +91,18 @@ fn play(part: &str) -> Result<()> {
                 text.contains("peer died") && text.contains("other:0"),
                 "{text}"
             );
+        }
+        "survives" => {
+            worker.send("other", 0, &())?;
+            worker.recv::<u8>("other", 0).unwrap_err();
+            worker.group_with("other", 0)?.close();
+            assert_eq!(worker.recv::<u32>("other", 0)?.message, 7);
+            worker.send("other", 0, &8_u32)?;
+        }
+        // A program that knows nothing of its earlier start.
+        "again" => {
+            worker.send("waiter", 0, &7_u32)?;
+            assert_eq!(worker.recv::<u32>("waiter", 0)?.message, 8);
         }
         "is-killed" => {
             worker.recv::<()>("waiter", 0)?;
@@ -150,5 +173,34 @@ fn killed(transport: &str) -> Result<(), Failed> {
         Ok(())
     } else {
         Err("the survivor did not get the right error".into())
+    }
+}
+
+/// The survivor makes the group anew, and so does the victim, once it is started again.
+fn comes_back(transport: &str, victim_first: bool) -> Result<(), Failed> {
+    let rendezvous = free_address();
+    let start = |part: &str| {
+        let child = start(part, 0, 1, &rendezvous, transport);
+        // Who comes first serves the rendezvous.
+        thread::sleep(Duration::from_millis(100));
+        child
+    };
+    let (mut dies, mut survives);
+    if victim_first {
+        dies = start("other is-killed");
+        survives = start("waiter survives");
+    } else {
+        survives = start("waiter survives");
+        dies = start("other is-killed");
+    }
+    if ended_well(&mut dies) {
+        return Err("the worker that was to die did not".into());
+    }
+    let mut again = start("other again");
+    let well = ended_well(&mut again) & ended_well(&mut survives);
+    if well {
+        Ok(())
+    } else {
+        Err("the worker did not come back".into())
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use comm_core::{Rank, Rendezvous, Result};
+use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result};
 use comm_runtime::control::rendezvous::RendezvousAddress;
-use comm_runtime::control::{ControlSettings, Launcher, Process};
+use comm_runtime::control::{ControlSettings, Launcher, Process, may_be_an_earlier_start};
 use comm_runtime::{Communicator, CommunicatorBuilder, Settings};
 
 /// Registers the transports of one group with the builder of its communicator; called for each
@@ -71,11 +72,40 @@ impl Connector {
 
     /// Joins the group; blocks until all members have come, at most for the join timeout.
     ///
+    /// A worker that was started again does not know how often the others have made the group: it
+    /// goes on to the next generation for as long as it meets what its earlier start has left.
+    ///
     /// # Errors
     ///
     /// As for [`CommunicatorBuilder::build`].
     pub(crate) fn join(&self, group: &Joining<'_>) -> Result<Communicator> {
+        let deadline = Instant::now() + self.control.join_timeout;
+        let mut first = None;
+        for generation in group.generation.. {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.join_generation(group, generation, left) {
+                Err(error) if may_be_an_earlier_start(&error) && !left.is_zero() => {
+                    tracing::debug!(group = group.name, generation, %error, "next generation");
+                    first.get_or_insert(error);
+                }
+                // What stood in the way at first explains why nobody came afterwards.
+                Err(error) if error.kind() == ErrorKind::Timeout => {
+                    return Err(first.unwrap_or(error));
+                }
+                joined => return joined,
+            }
+        }
+        Err(first.unwrap_or_else(|| Error::new(ErrorKind::Internal, "a group has no generation")))
+    }
+
+    fn join_generation(
+        &self,
+        group: &Joining<'_>,
+        generation: u32,
+        timeout: Duration,
+    ) -> Result<Communicator> {
         let mut control = self.control.clone();
+        control.join_timeout = timeout;
         if let Meeting::Address(RendezvousAddress::UniqueId(id)) = &self.meeting {
             control.secret = Some(id.secret()?);
         }
@@ -85,7 +115,7 @@ impl Connector {
             .control(control)
             .rendezvous(rendezvous)
             .rank(group.rank, group.size)
-            .name(join_name(group.name, group.generation))
+            .name(join_name(group.name, generation))
             .shared_setting(
                 format!("the members of group '{}'", group.name),
                 group.members,

@@ -34,6 +34,19 @@ pub mod rendezvous;
 mod secret;
 mod settings;
 
+use comm_core::Error;
+
+/// Marks errors of a join that an earlier start of the same rank or job may explain.
+pub(crate) const EARLIER_START: &str = "earlier_start";
+
+/// Whether a join failed over something that an earlier start of the same ranks may have left: a
+/// place that is taken by a process of which it is not known that it lives, or an address at which
+/// the member is not any more.
+#[must_use]
+pub fn may_be_an_earlier_start(error: &Error) -> bool {
+    error.context().any(|(key, _)| key == EARLIER_START)
+}
+
 pub use environment::{LaunchEnvironment, Launcher};
 pub use failure::Failure;
 pub(crate) use failure::WireFailure;

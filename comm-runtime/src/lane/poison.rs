@@ -58,8 +58,9 @@ impl Poison {
         Error::new(
             ErrorKind::Poisoned,
             format!(
-                "this direction between the two ranks failed earlier; make a new communicator to \
-                 use it again. First cause: {cause}"
+                "this direction between the two ranks failed earlier; to use it again make a new \
+                 communicator (a group: close it on both sides and make it again). \
+                 First cause: {cause}"
             ),
         )
     }

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::reason::Failed;
 use super::{Attempt, Opening, Registration};
+use crate::control::EARLIER_START;
 
 impl Attempt {
     pub(super) fn key(&self, key: &str) -> String {
@@ -63,6 +64,11 @@ impl Attempt {
                 )
                 .with("rendezvous", rendezvous.describe())
                 .with_source(source);
+                let error = if lives(&other.info, &self.facts) {
+                    error
+                } else {
+                    error.with(EARLIER_START, "possible")
+                };
                 Err(Failed {
                     rank: Some(self.options.rank),
                     error,
@@ -119,4 +125,13 @@ pub(super) fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T> {
             ),
         )
     })
+}
+
+/// Whether another process is known to live: only those of this host can be asked for.
+fn lives(other: &PeerInfo, own: &PeerInfo) -> bool {
+    let process = i32::try_from(other.pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    other.host == own.host
+        && process.is_some_and(|process| rustix::process::test_kill_process(process).is_ok())
 }

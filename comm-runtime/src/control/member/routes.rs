@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::{Link, Member, State};
+use crate::control::EARLIER_START;
 use crate::control::core::lock;
 use crate::control::dial;
 use crate::control::failure::Failure;
@@ -154,6 +155,10 @@ impl Member {
             failure.error.kind(),
             format!("{info} cannot be reached: {}", failure.error),
         );
+        let error = match failure.reason {
+            Some(RejectReason::Unknown) => error.with(EARLIER_START, "possible"),
+            _ => error,
+        };
         let (joined, leaving, left) = {
             let mut state = lock(&self.state);
             state.links.remove(&number);
