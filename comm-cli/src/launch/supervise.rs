@@ -2,7 +2,7 @@
 
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use comm_core::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -78,11 +78,30 @@ fn drain(done: &PipeReader, signals: &Signals) -> Result<()> {
     }
 }
 
+/// How long a worker that was killed may take to be gone after the others have noticed it: the
+/// kernel closes its connections before it is done with its memory.
+const SETTLE: Duration = Duration::from_millis(20);
+
 /// Removes the workers that have ended from `running`, most telling first: of several that ended
 /// at about the same time, one killed by a signal is the cause and one that exited with an error
 /// has noticed it.
 fn take_ended<'a>(running: &mut Vec<&'a Worker>) -> Result<Vec<(&'a Worker, Status)>> {
     let mut ended = Vec::new();
+    look(running, &mut ended)?;
+    let only_noticed = ended
+        .iter()
+        .all(|(_, status)| matches!(status, Status::Exited(_)))
+        && ended.iter().any(|(_, status)| !status.is_success());
+    if only_noticed && !running.is_empty() {
+        std::thread::sleep(SETTLE);
+        look(running, &mut ended)?;
+    }
+    ended.sort_by_key(|(worker, status)| (matches!(status, Status::Exited(_)), worker.rank()));
+    Ok(ended)
+}
+
+/// Moves those that have ended from `running` to `ended`.
+fn look<'a>(running: &mut Vec<&'a Worker>, ended: &mut Vec<(&'a Worker, Status)>) -> Result<()> {
     let mut left = Vec::with_capacity(running.len());
     for worker in running.drain(..) {
         match worker.status()? {
@@ -91,8 +110,7 @@ fn take_ended<'a>(running: &mut Vec<&'a Worker>) -> Result<Vec<(&'a Worker, Stat
         }
     }
     *running = left;
-    ended.sort_by_key(|(worker, status)| (matches!(status, Status::Exited(_)), worker.rank()));
-    Ok(ended)
+    Ok(())
 }
 
 fn carry_out(decision: &Decision, workers: &[Worker]) {
