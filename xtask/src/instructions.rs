@@ -33,11 +33,11 @@ struct Budget {
 const BUDGETS: [Budget; 2] = [
     Budget {
         path: "send_recv",
-        instructions: 365,
+        instructions: 420,
     },
     Budget {
         path: "all_reduce",
-        instructions: 850,
+        instructions: 1_000,
     },
 ];
 
