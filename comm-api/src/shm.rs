@@ -25,32 +25,13 @@ impl ShmSettings {
         lookup: &dyn Fn(&str) -> Option<String>,
         settings: &mut Settings,
     ) -> Result<Self> {
-        const VARIABLE: &str = "COMM_SHM_NAMED";
-        let text = lookup(VARIABLE).filter(|text| !text.trim().is_empty());
-        let named = match text.as_deref().map(str::trim) {
-            None | Some("0") => false,
-            Some("1") if cfg!(feature = "shm-named") => true,
-            Some("1") => {
-                return Err(Error::new(
-                    ErrorKind::InvalidConfiguration,
-                    "COMM_SHM_NAMED=1 needs the Cargo feature `shm-named` of comm-api, which is off",
-                ));
-            }
-            Some(other) => {
-                return Err(Error::new(
-                    ErrorKind::InvalidConfiguration,
-                    format!("{VARIABLE}={other} is neither 0 nor 1"),
-                ));
-            }
-        };
-        settings.note(Setting {
-            name: VARIABLE,
-            value: u8::from(named).to_string(),
-            source: match text {
-                None => Source::Default,
-                Some(_) => Source::Environment(VARIABLE.to_owned()),
-            },
-        });
+        let named = switch("COMM_SHM_NAMED", false, lookup, settings)?;
+        if named && !cfg!(feature = "shm-named") {
+            return Err(Error::new(
+                ErrorKind::InvalidConfiguration,
+                "COMM_SHM_NAMED=1 needs the Cargo feature `shm-named` of comm-api, which is off",
+            ));
+        }
         // Only a label; the names differ in any case.
         let jobs = [
             "COMM_JOB_ID",
@@ -63,7 +44,13 @@ impl ShmSettings {
         Ok(Self {
             disabled: switched_off("SHM", lookup)?,
             named: named.then(job),
-            pulls: pulls(lookup, settings)?,
+            // By default what was measured to be faster on this processor.
+            pulls: switch(
+                "COMM_SHM_PULL",
+                ShmTransport::pulls_by_default(),
+                lookup,
+                settings,
+            )?,
         })
     }
 
@@ -86,30 +73,38 @@ impl ShmSettings {
     }
 }
 
-/// `COMM_SHM_PULL`, by default what was measured to be faster on this processor.
-fn pulls(lookup: &dyn Fn(&str) -> Option<String>, settings: &mut Settings) -> Result<bool> {
-    const VARIABLE: &str = "COMM_SHM_PULL";
-    let text = lookup(VARIABLE).filter(|text| !text.trim().is_empty());
-    let pulls = match text.as_deref().map(str::trim) {
-        None => ShmTransport::pulls_by_default(),
+/// A variable that is 0 or 1, listed in the table of `settings`.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidConfiguration`] for anything else.
+fn switch(
+    name: &'static str,
+    default: bool,
+    lookup: &dyn Fn(&str) -> Option<String>,
+    settings: &mut Settings,
+) -> Result<bool> {
+    let text = lookup(name).filter(|text| !text.trim().is_empty());
+    let on = match text.as_deref().map(str::trim) {
+        None => default,
         Some("0") => false,
         Some("1") => true,
         Some(other) => {
             return Err(Error::new(
                 ErrorKind::InvalidConfiguration,
-                format!("{VARIABLE}={other} is neither 0 nor 1"),
+                format!("{name}={other} is neither 0 nor 1"),
             ));
         }
     };
     settings.note(Setting {
-        name: VARIABLE,
-        value: u8::from(pulls).to_string(),
+        name,
+        value: u8::from(on).to_string(),
         source: match text {
             None => Source::Default,
-            Some(_) => Source::Environment(VARIABLE.to_owned()),
+            Some(_) => Source::Environment(name.to_owned()),
         },
     });
-    Ok(pulls)
+    Ok(on)
 }
 
 /// Registers the transport over named segments, and gives the process doorbells that have a name.
