@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
 use crate::edge::ends::Identity;
-use crate::operation::{
-    Buffers, DirectReduce, HostOperation, OneShotReduce, ProgramRun, RecvRun, SendRun,
-};
+use crate::operation::{Buffers, HostOperation, RecvRun, SendRun};
 use crate::plan::Plan;
 
 /// What the user asked for, with the memory concerned.
@@ -97,17 +95,8 @@ impl Active {
     /// The state machine of the call.
     pub(crate) fn operation(&self, identity: Identity, step_bytes: usize) -> HostOperation {
         match &self.call {
-            Call::Collective { plan, buffers } if plan.algorithm() == Algorithm::DirectShared => {
-                HostOperation::DirectReduce(DirectReduce::new(Arc::clone(plan), identity, *buffers))
-            }
             Call::Collective { plan, buffers } => {
-                let (plan, buffers) = (Arc::clone(plan), *buffers);
-                match plan.fold() {
-                    Some(fold) => HostOperation::OneShotReduce(OneShotReduce::new(
-                        plan, fold, identity, buffers,
-                    )),
-                    None => HostOperation::Program(ProgramRun::new(plan, identity, buffers)),
-                }
+                HostOperation::collective(Arc::clone(plan), identity, *buffers)
             }
             Call::Message(Message {
                 sends,

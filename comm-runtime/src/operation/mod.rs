@@ -16,21 +16,26 @@
 mod direct_reduce;
 mod direct_vote;
 pub(crate) mod frame;
+mod mapped_reduce;
 mod one_shot;
 pub(crate) mod program;
 mod run;
+mod share;
 mod transfer;
 
 pub(crate) use direct_reduce::DirectReduce;
+pub(crate) use mapped_reduce::MappedReduce;
 pub(crate) use one_shot::{Fold, OneShotReduce};
 pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use comm_core::{Rank, Result};
+use comm_core::{Algorithm, Rank, Result};
 
-use crate::edge::ends::{RecvEnd, SendEnd};
+use crate::edge::ends::{Identity, RecvEnd, SendEnd};
+use crate::plan::Plan;
 
 /// How far [`HostOperation::advance`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +110,28 @@ pub(crate) enum HostOperation {
     Program(ProgramRun),
     OneShotReduce(OneShotReduce),
     DirectReduce(DirectReduce),
+    MappedReduce(MappedReduce),
     Send(SendRun),
     Recv(RecvRun),
 }
 
 impl HostOperation {
+    /// The state machine of a collective.
+    pub(crate) fn collective(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+        match (plan.algorithm(), plan.fold()) {
+            (Algorithm::DirectShared, _) => {
+                Self::DirectReduce(DirectReduce::new(plan, identity, buffers))
+            }
+            (Algorithm::DirectMapped, _) => {
+                Self::MappedReduce(MappedReduce::new(plan, identity, buffers))
+            }
+            (_, Some(fold)) => {
+                Self::OneShotReduce(OneShotReduce::new(plan, fold, identity, buffers))
+            }
+            _ => Self::Program(ProgramRun::new(plan, identity, buffers)),
+        }
+    }
+
     /// Moves on, by about `budget_bytes` at most.
     #[inline]
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
@@ -117,6 +139,7 @@ impl HostOperation {
             Self::Program(run) => run.advance(ends, budget_bytes),
             Self::OneShotReduce(run) => run.advance(ends, budget_bytes),
             Self::DirectReduce(run) => run.advance(ends, budget_bytes),
+            Self::MappedReduce(run) => run.advance(ends, budget_bytes),
             Self::Send(run) => run.advance(ends, budget_bytes),
             Self::Recv(run) => run.advance(ends, budget_bytes),
         }
@@ -128,6 +151,7 @@ impl HostOperation {
             Self::Program(run) => run.blocked_on(visit),
             Self::OneShotReduce(run) => run.blocked_on(visit),
             Self::DirectReduce(run) => run.blocked_on(visit),
+            Self::MappedReduce(run) => run.blocked_on(visit),
             Self::Send(run) => visit(run.blocked_on()),
             Self::Recv(run) => visit(run.blocked_on()),
         }

@@ -22,7 +22,7 @@ use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
+use crate::edge::ends::{Identity, Outgoing, PeerBytes, RecvEnd, SendEnd, Taken};
 use crate::plan::Plan;
 use comm_kernels as kernels;
 
@@ -54,11 +54,34 @@ pub(crate) struct OneShotReduce<P = Arc<Plan>> {
     payloads: Payloads,
     arrived: usize,
     /// What was offered; the operation is done when all of it is consumed.
-    offers: Option<Offers>,
-    /// Whether the payload of the current chunk was pulled, and its step consumed.
-    pulled: bool,
+    offers: Option<(OfferOf, Offers)>,
+    /// How the payloads of the current chunk came.
+    arrival: Arrival,
+    /// Keeps what is read of a peer's memory mapped.
+    mapped: Vec<PeerBytes>,
     /// Whether all chunks are done.
     complete: bool,
+}
+
+/// How the payloads of a chunk came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Arrival {
+    /// Through slots or lines, to be consumed when they are reduced.
+    #[default]
+    Sent,
+    /// It was copied from where it was offered, and its step consumed.
+    Pulled,
+    /// It is read where it is offered, and may turn out to be void.
+    Mapped,
+}
+
+/// How a chunk is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfferOf {
+    /// Memory that the peer asks the system for.
+    Plain,
+    /// Memory that the peer has mapped.
+    Mapped,
 }
 
 /// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
@@ -138,7 +161,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             payloads,
             arrived: 0,
             offers: None,
-            pulled: false,
+            arrival: Arrival::Sent,
+            mapped: Vec::new(),
             complete: false,
         }
     }
@@ -155,7 +179,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             payloads: self.payloads,
             arrived: self.arrived,
             offers: self.offers,
-            pulled: self.pulled,
+            arrival: self.arrival,
+            mapped: self.mapped,
             complete: self.complete,
         }
     }
@@ -185,8 +210,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 return Ok(Progress::Blocked);
             }
             let count = self.chunk();
-            if self.fold.folds {
-                self.reduce_chunk(ends, count)?;
+            if self.fold.folds && !self.reduce_chunk(ends, count)? {
+                return Ok(Progress::Blocked);
             }
             self.done += count;
             if self.done == self.plan.count {
@@ -230,18 +255,25 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) }
     }
 
-    /// Whether chunks of this operation may be offered: see the module's documentation.
-    fn may_offer(&self) -> bool {
-        self.plan.world_size == 2
-            && !self.plan.request().in_place
-            && self.plan.count * self.plan.element_bytes <= OFFER_TO_BYTES
+    /// Whether, and how, a chunk is offered over this edge: see the module's documentation.
+    #[cold]
+    fn offer_of(&self, end: &SendEnd, from: *const u8, bytes: usize) -> Option<OfferOf> {
+        let in_place = self.plan.request().in_place;
+        if in_place && self.fold.folds && self.fold.source_stride == 0 {
+            return None;
+        }
+        if end.is_readable_by_peer(from, bytes) {
+            return Some(OfferOf::Mapped);
+        }
+        let whole_bytes = self.plan.count * self.plan.element_bytes;
+        (!in_place && whole_bytes <= OFFER_TO_BYTES).then_some(OfferOf::Plain)
     }
 
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let may_offer = bytes >= OFFER_FROM_BYTES && self.may_offer();
-        while let Some(index) = self.plan.edges(0).send.get(self.sent) {
-            let end = &mut ends.send[*index];
+        let may_offer = bytes >= OFFER_FROM_BYTES && self.plan.world_size == 2;
+        while let Some(&index) = self.plan.edges(0).send.get(self.sent) {
+            let end = &mut ends.send[index];
             let from = self.source(end.peer);
             match end.try_reserve(bytes)? {
                 None => return Ok(false),
@@ -252,27 +284,57 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                     end.publish_small(&small[..bytes], &self.identity)?;
                 }
                 Some(Outgoing::Slot(slot)) => {
-                    if may_offer && self.offers.is_none() {
-                        self.offers = end.offers();
-                    }
-                    match &mut self.offers {
-                        Some(offers) if may_offer => {
-                            // SAFETY: the chunk is within the input, which stays valid and as it is
-                            // (it is not the output) until this operation is done, which needs the
-                            // step to be consumed, or dropped, which revokes it.
-                            unsafe { end.try_offer(offers, from, bytes, &self.identity) }?;
-                        }
-                        _ => {
-                            // SAFETY: a chunk fits a slot and is within the input.
-                            unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
-                            end.publish(bytes, &self.identity)?;
-                        }
+                    let offer = if may_offer {
+                        self.offer_of(&ends.send[index], from, bytes)
+                    } else {
+                        None
+                    };
+                    let end = &mut ends.send[index];
+                    let offered = match offer {
+                        Some(of) => self.try_offer(end, of, from, bytes)?,
+                        None => false,
+                    };
+                    if !offered {
+                        // SAFETY: a chunk fits a slot and is within the input.
+                        unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                        end.publish(bytes, &self.identity)?;
                     }
                 }
             }
             self.sent += 1;
         }
         Ok(true)
+    }
+
+    /// Offers a chunk for which there is credit; `false` if the peer cannot reach it.
+    #[cold]
+    fn try_offer(
+        &mut self,
+        end: &mut SendEnd,
+        of: OfferOf,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<bool> {
+        if self.offers.is_none() {
+            let offers = match of {
+                OfferOf::Plain => end.offers(),
+                OfferOf::Mapped => end.mapped_offers(),
+            };
+            self.offers = offers.map(|offers| (of, offers));
+        }
+        match &mut self.offers {
+            // SAFETY: the chunk is within the input, which stays valid and as it is (it is not in what
+            // is written) until this operation is done, which needs the step to be consumed, or
+            // dropped, which revokes it.
+            Some((OfferOf::Plain, offers)) if of == OfferOf::Plain => unsafe {
+                end.try_offer(offers, from, bytes, &self.identity)
+            },
+            // SAFETY: as above.
+            Some((OfferOf::Mapped, offers)) if of == OfferOf::Mapped => unsafe {
+                end.try_offer_mapped(offers, from, bytes, &self.identity)
+            },
+            _ => Ok(false),
+        }
     }
 
     fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
@@ -302,8 +364,16 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         Ok(self.arrived == expected)
     }
 
-    /// Copies what the peer offers and tells it so; where it is then, or `None` if it was revoked.
+    /// Looks where what the peer offers can be read, or copies it and tells the peer so; where it is
+    /// then, or `None` if it was revoked.
+    #[cold]
     fn pull(&mut self, end: &mut RecvEnd, bytes: usize) -> Result<Option<*const u8>> {
+        if let Some(mapped) = end.mapped_offer(bytes)? {
+            let payload = mapped.as_ptr();
+            self.arrival = Arrival::Mapped;
+            self.mapped.push(mapped);
+            return Ok(Some(payload));
+        }
         let payload = if self.is_in_place() {
             end.pull_to_scratch(bytes)?
         } else {
@@ -314,12 +384,13 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         };
         if payload.is_some() {
             end.consume()?;
-            self.pulled = true;
+            self.arrival = Arrival::Pulled;
         }
         Ok(payload)
     }
 
-    fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<()> {
+    /// Reduces a chunk of which everything has come; `false` if a part of it was void.
+    fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<bool> {
         let own = self.source(self.plan.rank);
         self.payloads.set(self.plan.rank as usize, own);
         let target = self.target();
@@ -344,14 +415,32 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 }
             }
         }
-        if !std::mem::take(&mut self.pulled) {
+        let arrival = std::mem::take(&mut self.arrival);
+        if arrival == Arrival::Mapped && !self.stands(ends) {
+            return Ok(false);
+        }
+        if arrival != Arrival::Pulled {
             for index in &self.plan.edges(0).recv {
                 ends.recv[*index].consume()?;
             }
         }
         self.payloads.clear();
         self.arrived = 0;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether what was read of the peer's memory was still offered then; else it counts as something
+    /// that has not come, and now never will.
+    #[cold]
+    fn stands(&mut self, ends: &Ends) -> bool {
+        self.mapped.clear();
+        let mut edges = self.plan.edges(0).recv.iter();
+        if edges.all(|index| ends.recv[*index].offer_stands()) {
+            return true;
+        }
+        self.payloads.clear();
+        self.arrived = 0;
+        false
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {

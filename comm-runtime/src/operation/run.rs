@@ -12,6 +12,9 @@
 //! way, slots let the sender's CPU copy too, so large buffers go through them. The operation is done when
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
 //! copy it straight to where it belongs.
+//!
+//! Memory that the peer has mapped is offered whichever way data flows and however large the buffer is.
+//! The peer reads it where it is, also to reduce it, and looks afterwards whether the offer stood.
 
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ use comm_core::{Error, ErrorKind, OperationKind, Result};
 
 use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
+use crate::edge::ends::{Identity, Outgoing, PeerBytes, RecvEnd, Taken};
 use crate::plan::{Plan, Resolved};
 use comm_kernels as kernels;
 
@@ -54,7 +57,18 @@ struct Context {
     /// Whether results go past the caches, which they would only sweep.
     streams: bool,
     /// What was offered, by sending end.
-    offered: Vec<(usize, Offers)>,
+    offered: Vec<Offered>,
+    /// Keeps what is read of peers' memory mapped, while a primitive is carried out.
+    mapped: Vec<PeerBytes>,
+}
+
+/// What was offered over one sending end.
+#[derive(Debug)]
+struct Offered {
+    index: usize,
+    /// Whether it is memory that the peer has mapped.
+    mapped: bool,
+    offers: Offers,
 }
 
 /// How far one program has come.
@@ -87,6 +101,7 @@ impl ProgramRun {
                 may_be_pulled: !one_way || block_bytes <= ONE_WAY_OFFER_BYTES,
                 streams: plan.streams,
                 offered: Vec::new(),
+                mapped: Vec::new(),
             },
             plan,
         }
@@ -144,8 +159,8 @@ impl ProgramRun {
             .filter_map(|cursor| cursor.blocked_on)
             .for_each(&mut *visit);
         if cursors_done(&self.plan, &self.first, &self.others) {
-            for (index, _) in &self.context.offered {
-                visit(BlockedOn::Acknowledgement(*index));
+            for offered in &self.context.offered {
+                visit(BlockedOn::Acknowledgement(offered.index));
             }
         }
     }
@@ -166,8 +181,10 @@ enum Sent {
     Small,
     /// Through this slot.
     Slot(*mut u8),
-    /// Read by the peer from here.
+    /// Read by the peer from here, by the system or under a claim.
     Offer(*const u8),
+    /// Read by the peer from where it has this mapped.
+    Mapped(*const u8),
 }
 
 impl Context {
@@ -209,10 +226,10 @@ impl Context {
             let sent = match (outgoing, at_rest) {
                 (None, _) => return Ok(Some(BlockedOn::Credit(index))),
                 (Some(Outgoing::Small), _) => Sent::Small,
-                (Some(Outgoing::Slot(_)), Some(at)) if self.can_offer(index, ends) => {
-                    Sent::Offer(at)
-                }
-                (Some(Outgoing::Slot(slot)), _) => Sent::Slot(slot.data.as_ptr()),
+                (Some(Outgoing::Slot(slot)), Some(at)) => self
+                    .offer_of(index, at, bytes, ends)
+                    .unwrap_or(Sent::Slot(slot.data.as_ptr())),
+                (Some(Outgoing::Slot(slot)), None) => Sent::Slot(slot.data.as_ptr()),
             };
             *reserved = Some((index, sent));
         }
@@ -239,7 +256,7 @@ impl Context {
                 sent: reserved.map(|reserved| match reserved? {
                     (_, Sent::Small) => Some(small),
                     (_, Sent::Slot(slot)) => Some(slot),
-                    (_, Sent::Offer(_)) => None,
+                    (_, Sent::Offer(_) | Sent::Mapped(_)) => None,
                 }),
             };
             let mut received = [None; 2];
@@ -247,7 +264,9 @@ impl Context {
                 let Some((index, step)) = taken else { break };
                 let payload = match step {
                     Taken::Payload(payload) => Some(payload),
-                    Taken::Offer => data.pull(&mut ends.recv[index], primitive.combine, bytes)?,
+                    Taken::Offer => {
+                        self.reach(&data, &mut ends.recv[index], primitive.combine, bytes)?
+                    }
                 };
                 // A sender that gives up makes the step one that never arrives.
                 let Some(payload) = payload else {
@@ -256,13 +275,19 @@ impl Context {
                 *received = Some(payload);
             }
             data.compute(received, primitive, plan, self.streams);
+            if !self.mapped.is_empty()
+                && let Some(void) = self.void(taken.iter().flatten(), ends)
+            {
+                return Ok(Some(BlockedOn::Step(void)));
+            }
         }
 
         for (index, sent) in reserved.into_iter().flatten() {
             match sent {
                 Sent::Small => ends.send[index].publish_small(&small[..bytes], &self.identity)?,
                 Sent::Slot(_) => ends.send[index].publish(bytes, &self.identity)?,
-                Sent::Offer(at) => self.offer(index, at, bytes, ends)?,
+                Sent::Offer(at) => self.offer(index, at, false, bytes, ends)?,
+                Sent::Mapped(at) => self.offer(index, at, true, bytes, ends)?,
             }
         }
         for (index, _) in taken.into_iter().flatten() {
@@ -271,32 +296,56 @@ impl Context {
         Ok(None)
     }
 
-    /// Whether the peer of a sending end reaches this rank's memory.
-    fn can_offer(&mut self, index: usize, ends: &Ends) -> bool {
-        if self.offered.iter().any(|(known, _)| *known == index) {
-            return true;
-        }
+    /// How the peer of a sending end gets at what is to be sent, if it can without a slot.
+    #[cold]
+    fn offer_of(&mut self, index: usize, at: *const u8, bytes: usize, ends: &Ends) -> Option<Sent> {
         let end = &ends.send[index];
-        let reached = self.may_be_pulled || end.offers_memory();
-        match reached.then(|| end.offers()).flatten() {
-            Some(offers) => {
-                self.offered.push((index, offers));
-                true
-            }
-            None => false,
+        let mapped = end.is_readable_by_peer(at, bytes);
+        if !mapped && !self.may_be_pulled && !end.offers_memory() {
+            return None;
         }
+        let known = |offered: &Offered| (offered.index, offered.mapped) == (index, mapped);
+        if !self.offered.iter().any(known) {
+            let offers = if mapped {
+                end.mapped_offers()
+            } else {
+                end.offers()
+            };
+            self.offered.push(Offered {
+                index,
+                mapped,
+                offers: offers?,
+            });
+        }
+        Some(if mapped {
+            Sent::Mapped(at)
+        } else {
+            Sent::Offer(at)
+        })
     }
 
     /// Offers a step for which there is credit.
-    fn offer(&mut self, index: usize, at: *const u8, bytes: usize, ends: &mut Ends) -> Result<()> {
-        let offers = self.offered.iter_mut().find(|(known, _)| *known == index);
-        let offered = match offers {
+    fn offer(
+        &mut self,
+        index: usize,
+        at: *const u8,
+        mapped: bool,
+        bytes: usize,
+        ends: &mut Ends,
+    ) -> Result<()> {
+        let mut offered = self.offered.iter_mut();
+        let offered = offered.find(|offered| (offered.index, offered.mapped) == (index, mapped));
+        let end = &mut ends.send[index];
+        let offered = match offered {
             None => false,
-            Some((_, offers)) => {
-                let end = &mut ends.send[index];
+            Some(Offered { offers, .. }) if mapped => {
                 // SAFETY: the bytes are the user's, who leaves them alone until the operation is done,
                 // which needs the step to be consumed, or dropped, which revokes it. The program
                 // leaves them alone too, else it would not be allowed to offer.
+                unsafe { end.try_offer_mapped(offers, at, bytes, &self.identity) }?
+            }
+            Some(Offered { offers, .. }) => {
+                // SAFETY: as above.
                 unsafe { end.try_offer(offers, at, bytes, &self.identity) }?
             }
         };
@@ -309,10 +358,46 @@ impl Context {
         ))
     }
 
+    /// Where what a step offers can be read: in the sender's memory, or where it was copied to.
+    #[cold]
+    fn reach(
+        &mut self,
+        data: &Data,
+        end: &mut RecvEnd,
+        combine: bool,
+        bytes: usize,
+    ) -> Result<Option<*const u8>> {
+        match end.mapped_offer(bytes)? {
+            Some(mapped) => {
+                let payload = mapped.as_ptr();
+                self.mapped.push(mapped);
+                Ok(Some(payload))
+            }
+            None => data.pull(end, combine, bytes),
+        }
+    }
+
+    /// The receiving end whose peer has taken back what was read of its memory, if there is one.
+    #[cold]
+    fn void<'a>(
+        &mut self,
+        taken: impl Iterator<Item = &'a (usize, Taken)>,
+        ends: &Ends,
+    ) -> Option<usize> {
+        self.mapped.clear();
+        taken
+            .filter(|(_, step)| matches!(step, Taken::Offer))
+            .map(|(index, _)| *index)
+            .find(|index| {
+                let end = &ends.recv[*index];
+                !end.takes_offers() && !end.offer_stands()
+            })
+    }
+
     /// Done once the peers have everything that was offered.
     fn acknowledged(&self, ends: &mut Ends) -> Result<Progress> {
-        for (index, _) in &self.offered {
-            if !ends.send[*index].is_acknowledged()? {
+        for offered in &self.offered {
+            if !ends.send[offered.index].is_acknowledged()? {
                 return Ok(Progress::Blocked);
             }
         }

@@ -16,7 +16,7 @@ mod send;
 
 use comm_core::{ConnInfo, Error, ErrorKind, PackedSignature, Rank, Signature, StepHeader};
 
-pub(crate) use recv::{RecvEnd, Taken};
+pub(crate) use recv::{PeerBytes, RecvEnd, Taken};
 pub(crate) use send::{Outgoing, SendEnd};
 
 /// The identity of an operation on the wire.

@@ -4,7 +4,8 @@ use comm_core::doorbell::Doorbell;
 use comm_core::fifo::{Arrived, Claim, FifoReceiver, SMALL_BYTES};
 use comm_core::net::Transfer;
 use comm_core::{
-    Armed, ConnInfo, Error, MessageRecv, PackedSignature, Rank, Result, Signature, StepRead,
+    Armed, ConnInfo, Error, ErrorKind, MessageRecv, PackedSignature, Rank, Result, Signature,
+    StepRead,
 };
 use comm_kernels as kernels;
 
@@ -283,6 +284,52 @@ impl RecvEnd {
         }
     }
 
+    /// The next step if it has arrived: whether it offers `bytes`. A peer that cannot, or will not, says
+    /// so by a step of one byte.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`] if another operation sent it.
+    pub(crate) fn try_offer_or_refusal(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+    ) -> Result<Option<bool>> {
+        let taken = self.try_take_or_offer(identity, 1, bytes)?;
+        Ok(taken.map(|taken| matches!(taken, Taken::Offer)))
+    }
+
+    /// Where the `bytes` bytes that the step at hand offers can be read in this process; `None` if the
+    /// sender does not say that they are mapped here.
+    ///
+    /// Who has read them looks whether the [offer still stands](RecvEnd::offer_stands).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`] if they are not, whatever the sender says.
+    pub(crate) fn mapped_offer(&mut self, bytes: usize) -> Result<Option<PeerBytes>> {
+        let RecvKind::Memory(fifo) = &self.kind else {
+            return Ok(None);
+        };
+        let Some(address) = fifo.mapped_offer() else {
+            return Ok(None);
+        };
+        match self.peer_bytes(address, bytes) {
+            None => Err(at(not_mapped(), self.peer)),
+            found => Ok(found),
+        }
+    }
+
+    /// Whether the offer at hand was not revoked: what was read of it before is what was offered.
+    ///
+    /// For [mapped](RecvEnd::mapped_offer) offers.
+    pub(crate) fn offer_stands(&self) -> bool {
+        match &self.kind {
+            RecvKind::Memory(fifo) => fifo.offer_stands(),
+            RecvKind::Message(_) => false,
+        }
+    }
+
     /// The memory that the step found by [`RecvEnd::try_offer`] offers, for a bounded piece of
     /// work; `None` once the sender has revoked it.
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
@@ -356,4 +403,12 @@ impl RecvEnd {
             fifo.disarm();
         }
     }
+}
+
+#[cold]
+fn not_mapped() -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        "a peer offers memory that it has not passed on to this process",
+    )
 }

@@ -83,6 +83,37 @@ impl SendEnd {
         }
     }
 
+    /// What keeps track of one operation's offers of memory that the peer
+    /// [can read](SendEnd::is_readable_by_peer), or `None` if it can read none of this end.
+    pub(crate) fn mapped_offers(&self) -> Option<Offers> {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.mapped_offers(),
+            SendKind::Message(_) => None,
+        }
+    }
+
+    /// Offers `bytes` bytes that the peer [can read](SendEnd::is_readable_by_peer) as the next step;
+    /// `false` if there is no credit now.
+    ///
+    /// # Safety
+    ///
+    /// As for [`SendEnd::try_offer`].
+    pub(crate) unsafe fn try_offer_mapped(
+        &mut self,
+        offers: &mut Offers,
+        source: *const u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        match &mut self.kind {
+            // SAFETY: the caller's promise.
+            SendKind::Memory(fifo) => unsafe {
+                fifo.try_offer_mapped(offers, source, identity.header(bytes))
+            },
+            SendKind::Message(_) => Err(no_offers(self.peer)),
+        }
+    }
+
     /// A place for the next step of `bytes`, or `None` if there is no credit now.
     #[inline]
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> Result<Option<Outgoing>> {
