@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Claim, DESCRIPTOR_WORDS, FifoMemory, MAPPED_FLAG, OFFER_FLAG, SLOT_FLAG, SLOTS, SMALL_BYTES, offer,
-    protocol_violation, stamp_hash, stamp_is_of,
+    Claim, DESCRIPTOR_WORDS, FifoMemory, MAPPED_FLAG, OFFER_FLAG, SLOT_FLAG, SLOTS, SMALL_BYTES,
+    offer, protocol_violation, stamp_hash, stamp_is_of,
 };
 use crate::doorbell::{Doorbell, RingTarget};
 use crate::sync::atomic::Ordering;

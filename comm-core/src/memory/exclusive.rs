@@ -70,7 +70,11 @@ fn get_all_pages(fd: &OwnedFd, mapping: &SharedMapping) -> Result<()> {
     let len_bytes = mapping.len_bytes();
     let missing = |errno| {
         // A page that cannot be had, as the kernel calls it in a mapping.
-        let errno = if errno == Errno::FAULT { Errno::NOMEM } else { errno };
+        let errno = if errno == Errno::FAULT {
+            Errno::NOMEM
+        } else {
+            errno
+        };
         refused("getting the pages of shared memory", errno, len_bytes)
     };
     match mapping.populate(len_bytes) {
