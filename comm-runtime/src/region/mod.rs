@@ -29,7 +29,7 @@ mod neighbours;
 mod own;
 mod pair;
 mod span;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
 
 use std::collections::HashMap;

@@ -89,7 +89,7 @@ impl RecvEnd {
     /// operation at hand: otherwise the address may mean something else by now. It may write there at
     /// any time, so the memory is read through the pointer only. `None` for zero bytes. Whoever reads
     /// more than a few bytes [notes it](RecvEnd::note_read).
-    pub(crate) fn peer_bytes(&mut self, address: u64, bytes: usize) -> Option<PeerBytes> {
+    pub(crate) fn peer_bytes(&self, address: u64, bytes: usize) -> Option<PeerBytes> {
         self.regions.as_ref()?.find(address, bytes)
     }
 
@@ -116,10 +116,9 @@ impl RecvEnd {
         let Some(address) = fifo.mapped_offer() else {
             return Ok(None);
         };
-        let found = self.regions.as_ref();
-        let found = found.and_then(|pair| pair.find(address, bytes));
+        let found = self.peer_bytes(address, bytes);
         // A sender that gave up may have given up the region too.
-        if found.is_none() && fifo.offer_stands() {
+        if found.is_none() && self.offer_stands() {
             return Err(not_mapped(self.peer));
         }
         Ok(found)
@@ -248,7 +247,7 @@ impl RecvEnd {
             // SAFETY: the range is mapped while `source` lives; else the caller's promise.
             unsafe { kernels::copy_streaming(target, source.as_ptr(), bytes, from_bytes) };
             self.note_read(bytes);
-            return Ok(fifo.offer_stands());
+            return Ok(self.offer_stands());
         }
         if !fifo.carries_offers() {
             // SAFETY: the caller's promise.
