@@ -129,6 +129,12 @@ impl FifoSender {
         self.memory.allows_offers()
     }
 
+    /// Whether the receiver, of another process, has said that it pulls.
+    #[must_use]
+    pub fn is_pulled(&self) -> bool {
+        self.memory.receiver_pulls()
+    }
+
     /// What keeps track of the offers of one operation, or `None` if the edge carries none: the
     /// receiver is of another process and has not said that it pulls.
     #[must_use]

@@ -235,6 +235,19 @@ mod tests {
     }
 
     #[test]
+    fn forked_children_have_neither_mapping() {
+        let memory = SealedMemory::create_exclusive("test", 4096).unwrap();
+        let reader = ReadMapping::map(fd_of(&memory), 4096).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        for address in [memory.as_ptr().as_ptr().cast_const(), reader.as_ptr()] {
+            let start = format!("{:x}-", address.addr());
+            let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+            let flags = lines.find(|line| line.starts_with("VmFlags:")).unwrap();
+            assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
+        }
+    }
+
+    #[test]
     fn a_file_that_its_owner_could_still_change_is_refused() {
         let refused = |fd, bytes| {
             let error = ReadMapping::map(fd, bytes).unwrap_err();

@@ -7,7 +7,7 @@ use comm_core::{Capabilities, ConnectionIndex, Edge, PeerInfo, Transport, Verdic
 use crate::plan::MOST_ONE_SHOT_RANKS;
 
 /// Why a transport cannot serve an edge; `None` if it can.
-pub(super) fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
+pub(crate) fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
     for end in [edge.sender, edge.receiver] {
         if end.transport_facts(transport.name()).is_none() {
             return Some(match end.unavailable.get(transport.name()) {
@@ -54,10 +54,9 @@ pub(crate) fn all_may_map_memory(
     if peers.len() > MOST_ONE_SHOT_RANKS as usize {
         return false;
     }
-    // Allocations are passed on to processes of the same host, as descriptors like those of edges.
     others.iter().all(|peer| peer.host == first.host)
         && all_edges(transports, peers, step_bytes, |capabilities| {
-            capabilities.passes_fds && !capabilities.shares_address_space
+            capabilities.maps_memory && !capabilities.shares_address_space
         })
 }
 

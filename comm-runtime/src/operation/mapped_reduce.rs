@@ -27,14 +27,15 @@
 
 use std::sync::Arc;
 
+use comm_core::Result;
 use comm_core::fifo::Offers;
-use comm_core::{Error, ErrorKind, Result};
 use comm_kernels as kernels;
 
 use super::share::Share;
 use super::{BlockedOn, Buffers, Ends, HostOperation, Progress};
-use crate::edge::ends::{Identity, Outgoing, PeerBytes, no_offers};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, no_offers};
 use crate::plan::{Plan, Resolved};
+use crate::region::PeerBytes;
 
 /// Bytes of one slice: a few of them fit into the second cache level together, and the price of looking
 /// whether the offers stand vanishes.
@@ -176,12 +177,12 @@ impl MappedReduce {
         while let Some(index) = edges.send.get(self.answered) {
             let end = &mut ends.send[*index];
             if readable {
-                let offers = end.mapped_offers();
+                let offers = end.region_offers();
                 let mut offers = offers.ok_or_else(|| no_offers(end.peer))?;
                 // SAFETY: the input stays valid until this operation is done, which needs the step to
                 // be consumed, or dropped, which revokes it. The peer reads its own share of it, where
                 // nothing is written before the peer offers the result.
-                if !unsafe { end.try_offer_mapped(&mut offers, input, bytes, &self.identity) }? {
+                if !unsafe { end.try_offer_readable(&mut offers, input, bytes, &self.identity) }? {
                     return Ok(false);
                 }
                 self.offers.push(offers);
@@ -234,15 +235,18 @@ impl MappedReduce {
                 continue;
             }
             let end = &mut ends.recv[*index];
-            peer.offered = end.try_offer_or_refusal(&self.identity, bytes)?;
-            match peer.offered {
-                Some(true) if !useless => peer.memory = end.mapped_offer(bytes)?,
+            let offered = end.try_offer_or_refusal(&self.identity, bytes)?;
+            match offered {
+                Some(true) if !useless => {
+                    peer.memory = readable(end, bytes)?;
+                    if peer.memory.is_none() {
+                        continue;
+                    }
+                }
                 Some(_) => end.consume()?,
                 None => {}
             }
-            if peer.offered == Some(true) && peer.memory.is_none() && !useless {
-                return Err(not_mapped(end.peer));
-            }
+            peer.offered = offered;
         }
         Ok(())
     }
@@ -296,7 +300,7 @@ impl MappedReduce {
         let mut sources = vec![self.buffers.input; self.plan.world_size as usize];
         for (peer, index) in self.peers.iter().zip(&edges.recv) {
             let end = &ends.recv[*index];
-            let memory = peer.memory.as_ref().ok_or_else(|| not_mapped(end.peer))?;
+            let memory = peer.memory.as_ref().ok_or_else(|| no_offers(end.peer))?;
             sources[end.peer as usize] = memory.as_ptr();
         }
         while self.reduced < self.share.count && *budget > 0 {
@@ -324,6 +328,9 @@ impl MappedReduce {
                     return Ok(false);
                 }
             }
+            for index in &edges.recv {
+                ends.recv[*index].note_read(count * bytes);
+            }
             self.reduced += count;
             *budget = budget.saturating_sub(count * bytes);
         }
@@ -346,7 +353,7 @@ impl MappedReduce {
             let end = &mut ends.send[*index];
             // SAFETY: the share of the output stays valid and as it is until this operation is done,
             // which needs the step to be consumed, or dropped, which revokes it.
-            if !unsafe { end.try_offer_mapped(offers, source, bytes, &self.identity) }? {
+            if !unsafe { end.try_offer_readable(offers, source, bytes, &self.identity) }? {
                 return Ok(false);
             }
             self.published += 1;
@@ -376,8 +383,7 @@ impl MappedReduce {
                     end.consume()?;
                     continue;
                 }
-                let memory = end.mapped_offer(count * bytes)?;
-                self.peers[place].memory = Some(memory.ok_or_else(|| not_mapped(end.peer))?);
+                self.peers[place].memory = readable(end, count * bytes)?;
             }
             while let Some(memory) = &self.peers[place].memory
                 && *budget > 0
@@ -395,6 +401,7 @@ impl MappedReduce {
                     peer.memory = None;
                     break;
                 }
+                end.note_read(now * bytes);
                 peer.copied += now;
                 *budget = budget.saturating_sub(now * bytes);
                 if peer.copied == count {
@@ -453,11 +460,11 @@ fn is_acknowledged(ends: &mut Ends, edges: &Resolved) -> Result<bool> {
     Ok(true)
 }
 
-#[cold]
-fn not_mapped(peer: u32) -> Error {
-    Error::new(
-        ErrorKind::Protocol,
-        "a peer offers memory that it has not passed on to this process",
-    )
-    .with("peer", peer)
+/// Where what the step at hand offers can be read; `None` if it was revoked.
+fn readable(end: &RecvEnd, bytes: usize) -> Result<Option<PeerBytes>> {
+    let memory = end.offered_bytes(bytes)?;
+    if memory.is_none() && end.offer_stands() {
+        return Err(no_offers(end.peer));
+    }
+    Ok(memory)
 }

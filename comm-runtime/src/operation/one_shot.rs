@@ -22,8 +22,9 @@ use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing, PeerBytes, RecvEnd, SendEnd, Taken};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, Taken};
 use crate::plan::Plan;
+use crate::region::PeerBytes;
 use comm_kernels as kernels;
 
 /// What one rank does in a one-shot reduction.
@@ -80,8 +81,8 @@ enum Arrival {
 enum OfferOf {
     /// Memory that the peer asks the system for.
     Plain,
-    /// Memory that the peer has mapped.
-    Mapped,
+    /// A region, which the peer has mapped.
+    Region,
 }
 
 /// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
@@ -263,7 +264,7 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             return None;
         }
         if end.is_readable_by_peer(from, bytes) {
-            return Some(OfferOf::Mapped);
+            return Some(OfferOf::Region);
         }
         let whole_bytes = self.plan.count * self.plan.element_bytes;
         (!in_place && whole_bytes <= OFFER_TO_BYTES).then_some(OfferOf::Plain)
@@ -318,7 +319,7 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         if self.offers.is_none() {
             let offers = match of {
                 OfferOf::Plain => end.offers(),
-                OfferOf::Mapped => end.mapped_offers(),
+                OfferOf::Region => end.region_offers(),
             };
             self.offers = offers.map(|offers| (of, offers));
         }
@@ -330,8 +331,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 end.try_offer(offers, from, bytes, &self.identity)
             },
             // SAFETY: as above.
-            Some((OfferOf::Mapped, offers)) if of == OfferOf::Mapped => unsafe {
-                end.try_offer_mapped(offers, from, bytes, &self.identity)
+            Some((OfferOf::Region, offers)) if of == OfferOf::Region => unsafe {
+                end.try_offer_readable(offers, from, bytes, &self.identity)
             },
             _ => Ok(false),
         }
@@ -368,8 +369,9 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
     /// then, or `None` if it was revoked.
     #[cold]
     fn pull(&mut self, end: &mut RecvEnd, bytes: usize) -> Result<Option<*const u8>> {
-        if let Some(mapped) = end.mapped_offer(bytes)? {
+        if let Some(mapped) = end.offered_bytes(bytes)? {
             let payload = mapped.as_ptr();
+            end.note_read(bytes);
             self.arrival = Arrival::Mapped;
             self.mapped.push(mapped);
             return Ok(Some(payload));

@@ -13,7 +13,7 @@
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
 //! copy it straight to where it belongs.
 //!
-//! Memory that the peer has mapped is offered whichever way data flows and however large the buffer is.
+//! Memory that the peer's process [has mapped](crate::region) is offered whichever way data flows and however large the buffer is.
 //! The peer reads it where it is, also to reduce it, and looks afterwards whether the offer stood.
 
 use std::sync::Arc;
@@ -23,8 +23,9 @@ use comm_core::{Error, ErrorKind, OperationKind, Result};
 
 use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing, PeerBytes, RecvEnd, Taken};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
 use crate::plan::{Plan, Resolved};
+use crate::region::PeerBytes;
 use comm_kernels as kernels;
 
 /// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
@@ -301,13 +302,14 @@ impl Context {
     fn offer_of(&mut self, index: usize, at: *const u8, bytes: usize, ends: &Ends) -> Option<Sent> {
         let end = &ends.send[index];
         let mapped = end.is_readable_by_peer(at, bytes);
-        if !mapped && !self.may_be_pulled && !end.offers_memory() {
+        let reached = mapped || end.offers_memory() || (self.may_be_pulled && end.is_pulled());
+        if !reached {
             return None;
         }
         let known = |offered: &Offered| (offered.index, offered.mapped) == (index, mapped);
         if !self.offered.iter().any(known) {
             let offers = if mapped {
-                end.mapped_offers()
+                end.region_offers()
             } else {
                 end.offers()
             };
@@ -342,7 +344,7 @@ impl Context {
                 // SAFETY: the bytes are the user's, who leaves them alone until the operation is done,
                 // which needs the step to be consumed, or dropped, which revokes it. The program
                 // leaves them alone too, else it would not be allowed to offer.
-                unsafe { end.try_offer_mapped(offers, at, bytes, &self.identity) }?
+                unsafe { end.try_offer_readable(offers, at, bytes, &self.identity) }?
             }
             Some(Offered { offers, .. }) => {
                 // SAFETY: as above.
@@ -367,9 +369,10 @@ impl Context {
         combine: bool,
         bytes: usize,
     ) -> Result<Option<*const u8>> {
-        match end.mapped_offer(bytes)? {
+        match end.offered_bytes(bytes)? {
             Some(mapped) => {
                 let payload = mapped.as_ptr();
+                end.note_read(bytes);
                 self.mapped.push(mapped);
                 Ok(Some(payload))
             }

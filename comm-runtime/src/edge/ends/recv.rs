@@ -1,15 +1,19 @@
 //! The receiving end.
 
+use std::sync::Arc;
+
 use comm_core::doorbell::Doorbell;
 use comm_core::fifo::{Arrived, Claim, FifoReceiver, SMALL_BYTES};
 use comm_core::net::Transfer;
 use comm_core::{
-    Armed, ConnInfo, Error, ErrorKind, MessageRecv, PackedSignature, Rank, Result, Signature,
-    StepRead,
+    Armed, ConnInfo, Error, MessageRecv, PackedSignature, Rank, Result, Signature, StepRead,
 };
 use comm_kernels as kernels;
 
-use super::{Identity, at, mismatch, mismatch_with_unknown, no_direct, no_offers, wrong_end};
+use super::{
+    Identity, at, mismatch, mismatch_with_unknown, no_direct, no_offers, not_mapped, wrong_end,
+};
+use crate::region::{Pair, PeerBytes};
 
 /// The payload of a step of a length that its receiver did not know.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct RecvEnd {
     /// Private copy of what was offered and is to be reduced; empty until it is needed.
     scratch: Vec<u8>,
     own_rank: Rank,
+    /// What this process has mapped of the one at the other end.
+    regions: Option<Arc<Pair>>,
     /// Hash of the step that arrived of an operation whose signature is not known here.
     pub(crate) mismatched: Option<u32>,
 }
@@ -63,8 +69,67 @@ impl RecvEnd {
             small: Box::new([0; SMALL_BYTES]),
             scratch: Vec::new(),
             own_rank,
+            regions: None,
             mismatched: None,
         })
+    }
+
+    /// The same end, which looks up in `pair` what its peer says to be mapped.
+    pub(crate) fn with_regions(self, pair: Arc<Pair>) -> Self {
+        Self {
+            regions: Some(pair),
+            ..self
+        }
+    }
+
+    /// Where `bytes` bytes at `address` in the peer's process can be read here, if they lie in a region
+    /// of it that is mapped; what is returned keeps them mapped.
+    ///
+    /// The peer must have said that its [memory is readable](super::SendEnd::is_readable_by_peer), in the
+    /// operation at hand: otherwise the address may mean something else by now. It may write there at
+    /// any time, so the memory is read through the pointer only. `None` for zero bytes. Whoever reads
+    /// more than a few bytes [notes it](RecvEnd::note_read).
+    pub(crate) fn peer_bytes(&self, address: u64, bytes: usize) -> Option<PeerBytes> {
+        self.regions.as_ref()?.find(address, bytes)
+    }
+
+    /// Notes that this many bytes of [`RecvEnd::peer_bytes`] or [`RecvEnd::offered_bytes`] were read,
+    /// for [`MemStats`](crate::MemStats).
+    pub(crate) fn note_read(&self, bytes: usize) {
+        if let Some(pair) = &self.regions {
+            pair.note_read(bytes);
+        }
+    }
+
+    /// Where the `bytes` bytes that the step at hand offers can be read here, if the sender says that
+    /// they are mapped; `None` if they are to be [pulled](RecvEnd::pull), or were revoked.
+    ///
+    /// What was read counts only if the [offer stands](RecvEnd::offer_stands) afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Protocol`](comm_core::ErrorKind) if the offer stands and nothing is mapped there.
+    pub(crate) fn offered_bytes(&self, bytes: usize) -> Result<Option<PeerBytes>> {
+        let RecvKind::Memory(fifo) = &self.kind else {
+            return Err(no_offers(self.peer));
+        };
+        let Some(address) = fifo.mapped_offer() else {
+            return Ok(None);
+        };
+        let found = self.peer_bytes(address, bytes);
+        // A sender that gave up may have given up the region too.
+        if found.is_none() && self.offer_stands() {
+            return Err(not_mapped(self.peer));
+        }
+        Ok(found)
+    }
+
+    /// Whether the sender has not revoked what the step at hand offers, for offers between processes.
+    pub(crate) fn offer_stands(&self) -> bool {
+        match &self.kind {
+            RecvKind::Memory(fifo) => fifo.offer_stands(),
+            RecvKind::Message(_) => false,
+        }
     }
 
     /// The FIFO, if the edge is one; for the inlined path of small messages.
@@ -174,6 +239,16 @@ impl RecvEnd {
         let RecvKind::Memory(fifo) = &self.kind else {
             return Err(no_offers(self.peer));
         };
+        if fifo.mapped_offer().is_some() {
+            let Some(source) = self.offered_bytes(bytes)? else {
+                return Ok(false);
+            };
+            let from_bytes = if past_caches { 0 } else { usize::MAX };
+            // SAFETY: the range is mapped while `source` lives; else the caller's promise.
+            unsafe { kernels::copy_streaming(target, source.as_ptr(), bytes, from_bytes) };
+            self.note_read(bytes);
+            return Ok(self.offer_stands());
+        }
         if !fifo.carries_offers() {
             // SAFETY: the caller's promise.
             return unsafe { fifo.pull(0, target, bytes) }.map_err(|error| at(error, self.peer));
@@ -299,37 +374,6 @@ impl RecvEnd {
         Ok(taken.map(|taken| matches!(taken, Taken::Offer)))
     }
 
-    /// Where the `bytes` bytes that the step at hand offers can be read in this process; `None` if the
-    /// sender does not say that they are mapped here.
-    ///
-    /// Who has read them looks whether the [offer still stands](RecvEnd::offer_stands).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Protocol`] if they are not, whatever the sender says.
-    pub(crate) fn mapped_offer(&mut self, bytes: usize) -> Result<Option<PeerBytes>> {
-        let RecvKind::Memory(fifo) = &self.kind else {
-            return Ok(None);
-        };
-        let Some(address) = fifo.mapped_offer() else {
-            return Ok(None);
-        };
-        match self.peer_bytes(address, bytes) {
-            None => Err(at(not_mapped(), self.peer)),
-            found => Ok(found),
-        }
-    }
-
-    /// Whether the offer at hand was not revoked: what was read of it before is what was offered.
-    ///
-    /// For [mapped](RecvEnd::mapped_offer) offers.
-    pub(crate) fn offer_stands(&self) -> bool {
-        match &self.kind {
-            RecvKind::Memory(fifo) => fifo.offer_stands(),
-            RecvKind::Message(_) => false,
-        }
-    }
-
     /// The memory that the step found by [`RecvEnd::try_offer`] offers, for a bounded piece of
     /// work; `None` once the sender has revoked it.
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
@@ -403,12 +447,4 @@ impl RecvEnd {
             fifo.disarm();
         }
     }
-}
-
-#[cold]
-fn not_mapped() -> Error {
-    Error::new(
-        ErrorKind::Protocol,
-        "a peer offers memory that it has not passed on to this process",
-    )
 }
