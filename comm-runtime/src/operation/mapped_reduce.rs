@@ -468,3 +468,6 @@ fn readable(end: &RecvEnd, bytes: usize) -> Result<Option<PeerBytes>> {
     }
     Ok(memory)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;

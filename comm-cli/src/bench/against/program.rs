@@ -175,6 +175,9 @@ pub(super) fn compile<S: AsRef<OsStr>>(
     Ok(program)
 }
 
+/// Ends the names of the bare FIFO's operations on buffers that both processes read.
+const DIRECT: &str = "_direct";
+
 /// The bare step FIFO.
 struct FifoLimit {
     program: PathBuf,
@@ -196,7 +199,17 @@ impl Peer for FifoLimit {
     }
 
     fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
-        let operations = job.among(&[Operation::Pingpong, Operation::AllReduce]);
+        // What is read directly, and not through slots, has a bound of its own.
+        let direct = [
+            Operation::AllReduce,
+            Operation::AllGather,
+            Operation::Broadcast,
+        ];
+        let operations = if job.mem_alloc {
+            job.among(&direct)
+        } else {
+            job.among(&[Operation::Pingpong, Operation::AllReduce])
+        };
         let [first, second, ..] = job.cpus[..] else {
             // Two processes that only spin need a CPU each.
             return Ok(Vec::new());
@@ -205,11 +218,15 @@ impl Peer for FifoLimit {
             return Ok(Vec::new());
         }
         let mut command = Command::new(&self.program);
+        let [mut names, sizes, seconds] = job.arguments(&operations);
+        if job.mem_alloc {
+            names = names.replace(',', &format!("{DIRECT},")) + DIRECT;
+        }
         command
-            .args(job.arguments(&operations))
+            .args([names, sizes, seconds])
             .args([first.to_string(), second.to_string()]);
         let printed = output(&mut command, job.limit(operations.len()), &self.program)?;
-        Ok(Sample::parse(&printed, Medium::Shm))
+        Ok(Sample::parse(&printed.replace(DIRECT, ""), Medium::Shm))
     }
 }
 
