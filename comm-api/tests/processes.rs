@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Trial::test("only_those_who_did_not_come_are_missed", waiting_for_rank_0),
         Trial::test("different_settings_are_named_by_every_rank", settings),
         Trial::test("jobs_of_different_ids_do_not_meet", job_ids),
+        Trial::test("both_sides_are_told_that_their_job_ids_differ", own_job_ids),
         Trial::test("data_listens_on_the_port_behind_that_of_control", ports),
         Trial::test("a_rank_outside_the_world_is_an_error", outside),
     ];
@@ -430,6 +431,15 @@ fn job_ids() -> Result<(), Failed> {
         return Err(format!("{met:#?}").into());
     }
     all_failed_with(&refused?, &["another job uses this port"])
+}
+
+fn own_job_ids() -> Result<(), Failed> {
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "2");
+    let workers = (0..2).map(|rank| {
+        let id = if rank == 0 { "one" } else { "other" };
+        job.start(rank, 2, &[("COMM_JOB_ID", id)])
+    });
+    all_failed_with(&end(workers.collect())?, &["COMM_JOB_ID"])
 }
 
 /// Two ports in a row that are free now, held until they are dropped.

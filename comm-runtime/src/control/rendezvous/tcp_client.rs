@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::place::{NoConnection, Place, Serve};
-use super::tcp_server::{self, Serving};
+use super::tcp_server::{self, REFUSED_KEY, Serving};
 use super::wire::{self, Answer, Operation, Request, Response};
 use crate::control::core::{Core, lock};
 use crate::control::dial;
@@ -84,6 +84,8 @@ struct State {
     trouble: Option<Error>,
     /// Why there will never be one.
     fatal: Option<Error>,
+    /// What the table of another job said that was at the place first.
+    stranger: Option<Error>,
     serving: Option<Serving>,
 }
 
@@ -202,6 +204,11 @@ impl Rendezvous for TcpRendezvous {
         match answer {
             Answer::Value(value) => Ok(value),
             Answer::Absent => {
+                if key == REFUSED_KEY
+                    && let Some(stranger) = &lock(&self.client.state).stranger
+                {
+                    return Ok(format!("this rank, by {stranger}").into());
+                }
                 Err(Error::new(ErrorKind::Timeout, "nobody has published the key").with("key", key))
             }
             answer => Err(unexpected(answer)),
@@ -330,6 +337,11 @@ impl Client {
             }
             Err(failures) => failures,
         };
+        if self.place.targets.len() == 1
+            && let Some(failure) = failures.values().find(|failure| is_stranger(failure))
+        {
+            lock(&self.state).stranger = Some(failure.error.clone());
+        }
         let is_final = failures.values().any(|failure| self.is_final(failure));
         let error = dial::summary(failures).error;
         Err(if is_final {
@@ -400,6 +412,11 @@ impl Client {
             "the rendezvous closed the connection",
         ))
     }
+}
+
+/// Whether the table of another job answered.
+fn is_stranger(failure: &HandshakeFailure) -> bool {
+    failure.reason == Some(RejectReason::Unknown)
 }
 
 fn request_frame(number: u32, operation: &Operation) -> Result<Bytes> {
