@@ -159,8 +159,8 @@ impl Core {
                 .map_err(|error| Error::system("duplicating a descriptor for a peer", error))
                 .and_then(|fd| self.tell_region(rank, &message, Some(fd)));
             if let Err(error) = told {
-                region.answer(process, None);
                 self.note_process(process, Some(error.to_string()));
+                region.answer(process, None);
             }
         }
         // A failure after this is one that the region hears of.
@@ -249,15 +249,18 @@ impl Core {
         let Some(region) = self.process.regions().get(id) else {
             return;
         };
-        if region.answer(peer.process, result.as_ref().ok().copied()) {
-            self.note_process(peer.process, result.err());
-        } else {
+        if !region.is_expected(peer.process) {
             tracing::warn!(
                 rank = self.rank,
                 from,
                 "an answer came that nobody asked for"
             );
+            return;
         }
+        let generation = result.as_ref().ok().copied();
+        // First, so that whoever waits for the answer finds the reason.
+        self.note_process(peer.process, result.err());
+        region.answer(peer.process, generation);
     }
 
     /// A rank has left: its memory is not used any more, and nothing it was asked is answered.

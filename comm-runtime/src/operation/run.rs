@@ -312,17 +312,17 @@ impl Context {
         ends: &mut Ends,
     ) -> Result<()> {
         let offers = self.offered.iter_mut().find(|(known, _)| *known == index);
+        let end = &mut ends.send[index];
         let offered = match offers {
             None => false,
-            // SAFETY: as below.
             Some((_, offers)) if readable => {
-                unsafe { ends.send[index].try_offer_readable(offers, at, bytes, &self.identity) }?
-            }
-            Some((_, offers)) => {
-                let end = &mut ends.send[index];
                 // SAFETY: the bytes are the user's, who leaves them alone until the operation is done,
                 // which needs the step to be consumed, or dropped, which revokes it. The program
                 // leaves them alone too, else it would not be allowed to offer.
+                unsafe { end.try_offer_readable(offers, at, bytes, &self.identity) }?
+            }
+            Some((_, offers)) => {
+                // SAFETY: as above.
                 unsafe { end.try_offer(offers, at, bytes, &self.identity) }?
             }
         };

@@ -17,6 +17,8 @@
 
 mod recv;
 mod send;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
 use comm_core::{ConnInfo, Error, ErrorKind, PackedSignature, Rank, Signature, StepHeader};
 

@@ -36,7 +36,7 @@ pub(crate) struct RecvEnd {
     scratch: Vec<u8>,
     own_rank: Rank,
     /// What this process has mapped of the one at the other end.
-    regions: Option<Arc<Pair>>,
+    pub(super) regions: Option<Arc<Pair>>,
     /// Hash of the step that arrived of an operation whose signature is not known here.
     pub(crate) mismatched: Option<u32>,
 }
