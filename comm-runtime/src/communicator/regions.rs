@@ -38,6 +38,20 @@ impl Communicator {
     /// without any call of their users; a peer that does not answer within the connect timeout counts
     /// as one that can't map it.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use comm_runtime::{CommunicatorBuilder, control::rendezvous::LocalRendezvous};
+    /// use comm_core::{DType, ReduceOp};
+    ///
+    /// # let alone = Arc::new(LocalRendezvous::new());
+    /// # let comm = CommunicatorBuilder::new().rank(0, 1).rendezvous(alone).build()?;
+    /// let mut gradients = comm.mem_alloc(DType::F32, &[10, 100])?;
+    /// gradients.as_mut_slice::<f32>()?.fill(0.5);
+    /// comm.all_reduce(gradients.as_mut_slice::<f32>()?, ReduceOp::Sum)?;
+    /// assert_eq!(gradients.as_slice::<f32>()?[999], 0.5 * comm.world_size() as f32);
+    /// # Ok::<(), comm_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](comm_core::ErrorKind) for a shape that is larger than the address
