@@ -67,6 +67,11 @@ fn over_shared_memory() -> Vec<Trial> {
             trials.push(Trial::test(name, trial));
         }
     }
+    if cfg!(feature = "shm-named") {
+        trials.push(Trial::test("named_shared_memory_maps_it_too", || {
+            all_right(&["collectives"; 2], &[("COMM_SHM_NAMED", "1")])
+        }));
+    }
     let two = |name: &'static str, scenario: &'static str| {
         Trial::test(name, move || all_right(&[scenario; 2], &[]))
     };
