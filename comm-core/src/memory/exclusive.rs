@@ -7,8 +7,9 @@
 //! * Before the file is passed on it is sealed against writing (`F_SEAL_FUTURE_WRITE`) and against
 //!   changes of its size: whatever another process does with the descriptor, only the owner's
 //!   mapping can be written, and no page of it can be taken away.
-//! * Readers check both seals and the size before they map it, and map it for reading. The owner
-//!   may write at any time, so the contents are only read through raw pointers.
+//! * Readers check both seals, the size and that no page is missing before they map it, and map it for
+//!   reading: reading it never faults. The owner may write at any time, so the contents are only read
+//!   through raw pointers.
 //! * Neither mapping reaches a forked child.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// Seals that keep the size as it is.
 const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// The unit in which the system counts what a file occupies.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 impl SealedMemory {
     /// Creates a zero-filled file of `len_bytes`, gets all its pages, maps it and seals it against
@@ -133,6 +137,13 @@ impl ReadMapping {
             return Err(unfit("a peer sent a memory file of another size")
                 .with("actual_bytes", stat.st_size));
         }
+        // What is there stays, as the seals forbid to punch holes.
+        let block_bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES;
+        if block_bytes < len_bytes as u64 {
+            return Err(
+                unfit("a peer sent a memory file without all its pages").with("bytes", block_bytes)
+            );
+        }
         // SAFETY: a new shared mapping at an address that the kernel chooses aliases nothing.
         let address = unsafe {
             rustix::mm::mmap(
@@ -231,7 +242,8 @@ mod tests {
     fn all_pages_are_there_from_the_start() {
         let memory = SealedMemory::create_exclusive("test", 64 << 12).unwrap();
         let stat = rustix::fs::fstat(memory.fd()).unwrap();
-        assert!(stat.st_blocks * 512 >= 64 << 12, "{}", stat.st_blocks);
+        let bytes = stat.st_blocks as u64 * STAT_BLOCK_BYTES;
+        assert!(bytes >= 64 << 12, "{bytes}");
     }
 
     #[test]
@@ -259,6 +271,11 @@ mod tests {
         assert!(!writable.is_exclusive());
         refused(fd_of(&writable), 4096);
         refused(std::fs::File::open("/dev/null").unwrap().into(), 4096);
+
+        let sparse = create_file("sparse").unwrap();
+        rustix::fs::ftruncate(&sparse, 64 << 12).unwrap();
+        rustix::fs::fcntl_add_seals(&sparse, SIZE | SealFlags::FUTURE_WRITE).unwrap();
+        refused(sparse, 64 << 12);
     }
 
     #[test]

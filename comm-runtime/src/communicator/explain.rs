@@ -44,6 +44,8 @@ pub struct Explanation {
     pub memory: MemStats,
     /// Every effective value and its source.
     pub settings: Vec<Setting>,
+    /// What else is to be said of the environment, such as variables that nothing reads.
+    pub notes: Vec<String>,
     /// How this rank waits.
     pub wait: WaitPolicy,
 }
@@ -66,6 +68,7 @@ impl Communicator {
             readers: core.neighbours.readers(),
             memory: self.mem_stats(),
             settings: core.settings.clone(),
+            notes: core.notes.clone(),
             wait: core.policy,
         }
     }
@@ -140,6 +143,9 @@ impl fmt::Display for Explanation {
         )?;
         for setting in &self.settings {
             writeln!(f, "{}={} ({})", setting.name, setting.value, setting.source)?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
         }
         Ok(())
     }

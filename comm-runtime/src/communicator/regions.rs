@@ -38,6 +38,20 @@ impl Communicator {
     /// without any call of their users; a peer that does not answer within the connect timeout counts
     /// as one that can't map it.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use comm_runtime::{CommunicatorBuilder, control::rendezvous::LocalRendezvous};
+    /// use comm_core::{DType, ReduceOp};
+    ///
+    /// # let alone = Arc::new(LocalRendezvous::new());
+    /// # let comm = CommunicatorBuilder::new().rank(0, 1).rendezvous(alone).build()?;
+    /// let mut gradients = comm.mem_alloc(DType::F32, &[10, 100])?;
+    /// gradients.as_mut_slice::<f32>()?.fill(0.5);
+    /// comm.all_reduce(gradients.as_mut_slice::<f32>()?, ReduceOp::Sum)?;
+    /// assert_eq!(gradients.as_slice::<f32>()?[999], 0.5 * comm.world_size() as f32);
+    /// # Ok::<(), comm_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](comm_core::ErrorKind) for a shape that is larger than the address
@@ -159,8 +173,8 @@ impl Core {
                 .map_err(|error| Error::system("duplicating a descriptor for a peer", error))
                 .and_then(|fd| self.tell_region(rank, &message, Some(fd)));
             if let Err(error) = told {
-                region.answer(process, None);
                 self.note_process(process, Some(error.to_string()));
+                region.answer(process, None);
             }
         }
         // A failure after this is one that the region hears of.
@@ -249,15 +263,18 @@ impl Core {
         let Some(region) = self.process.regions().get(id) else {
             return;
         };
-        if region.answer(peer.process, result.as_ref().ok().copied()) {
-            self.note_process(peer.process, result.err());
-        } else {
+        if !region.is_expected(peer.process) {
             tracing::warn!(
                 rank = self.rank,
                 from,
                 "an answer came that nobody asked for"
             );
+            return;
         }
+        let generation = result.as_ref().ok().copied();
+        // First, so that whoever waits for the answer finds the reason.
+        self.note_process(peer.process, result.err());
+        region.answer(peer.process, generation);
     }
 
     /// A rank has left: its memory is not used any more, and nothing it was asked is answered.

@@ -74,13 +74,20 @@ impl Region {
         });
     }
 
-    /// A process answered; whether it was asked.
-    pub(crate) fn answer(&self, process: ProcessId, mapped: Option<Generation>) -> bool {
+    /// Whether this process was asked.
+    pub(crate) fn is_expected(&self, process: ProcessId) -> bool {
+        let state = self.state();
+        state.readers.iter().any(|reader| reader.process == process)
+    }
+
+    /// A process has mapped the region, in this state of its table, or can't; nothing happens if it was
+    /// not asked.
+    pub(crate) fn answer(&self, process: ProcessId, mapped: Option<Generation>) {
         let mut state = self.state();
         let withdrawn = state.withdrawn;
         let mut readers = state.readers.iter_mut();
         let Some(reader) = readers.find(|reader| reader.process == process) else {
-            return false;
+            return;
         };
         reader.settled = true;
         // Under the lock, so that a withdrawal comes before or sees it.
@@ -89,7 +96,6 @@ impl Region {
         }
         drop(state);
         self.changed.notify_all();
-        true
     }
 
     /// Nothing comes any more from these ranks of a communicator.
@@ -120,7 +126,7 @@ impl Region {
     }
 
     /// Nobody may be told of the memory from now on; readers hear that they can unmap it.
-    pub(super) fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         self.regions.remove(self.id);
         let readers = {
             let mut state = self.state();

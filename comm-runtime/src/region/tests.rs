@@ -187,11 +187,13 @@ fn an_answer_counts_if_its_process_was_asked_and_the_region_lives() {
     let pair = regions.pair(asked);
     let generation = pair.generation();
     let region = regions.add(span(0x10_000, PAGE));
-    assert!(!region.answer(asked, Some(generation)), "not asked yet");
+    region.answer(asked, Some(generation));
+    assert!(!pair.has_exported(region.span(), generation), "not asked");
     region.expect(asked, &pair, route());
-    assert!(!region.answer(other, Some(generation)));
+    assert!(region.is_expected(asked) && !region.is_expected(other));
+    region.answer(other, Some(generation));
     assert!(!pair.has_exported(region.span(), generation));
-    assert!(region.answer(asked, Some(generation)));
+    region.answer(asked, Some(generation));
     assert!(pair.has_exported(region.span(), generation));
     assert_eq!(regions.stats().allocated_bytes, PAGE as u64);
     region.withdraw();

@@ -15,8 +15,11 @@
 //!   [`RecvEnd::offered_bytes`] are how the peer gets at it. A sender tells addresses only of what it was
 //!   told to be readable, at the time when it tells them.
 
+mod mapped;
 mod recv;
 mod send;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
 use comm_core::{ConnInfo, Error, ErrorKind, PackedSignature, Rank, Signature, StepHeader};
 

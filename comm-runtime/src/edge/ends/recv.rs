@@ -10,10 +10,8 @@ use comm_core::{
 };
 use comm_kernels as kernels;
 
-use super::{
-    Identity, at, mismatch, mismatch_with_unknown, no_direct, no_offers, not_mapped, wrong_end,
-};
-use crate::region::{Pair, PeerBytes};
+use super::{Identity, at, mismatch, mismatch_with_unknown, no_direct, no_offers, wrong_end};
+use crate::region::Pair;
 
 /// The payload of a step of a length that its receiver did not know.
 #[derive(Clone, Copy, Debug)]
@@ -29,14 +27,14 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct RecvEnd {
     pub(crate) peer: Rank,
-    kind: RecvKind,
+    pub(super) kind: RecvKind,
     /// Private copy of a small step's payload.
     small: Box<[u8; SMALL_BYTES]>,
     /// Private copy of what was offered and is to be reduced; empty until it is needed.
     scratch: Vec<u8>,
     own_rank: Rank,
     /// What this process has mapped of the one at the other end.
-    regions: Option<Arc<Pair>>,
+    pub(super) regions: Option<Arc<Pair>>,
     /// Hash of the step that arrived of an operation whose signature is not known here.
     pub(crate) mismatched: Option<u32>,
 }
@@ -51,7 +49,7 @@ pub(crate) enum Taken {
 }
 
 #[derive(Debug)]
-enum RecvKind {
+pub(super) enum RecvKind {
     Memory(FifoReceiver),
     Message(Box<dyn MessageRecv>),
 }
@@ -72,64 +70,6 @@ impl RecvEnd {
             regions: None,
             mismatched: None,
         })
-    }
-
-    /// The same end, which looks up in `pair` what its peer says to be mapped.
-    pub(crate) fn with_regions(self, pair: Arc<Pair>) -> Self {
-        Self {
-            regions: Some(pair),
-            ..self
-        }
-    }
-
-    /// Where `bytes` bytes at `address` in the peer's process can be read here, if they lie in a region
-    /// of it that is mapped; what is returned keeps them mapped.
-    ///
-    /// The peer must have said that its [memory is readable](super::SendEnd::is_readable_by_peer), in the
-    /// operation at hand: otherwise the address may mean something else by now. It may write there at
-    /// any time, so the memory is read through the pointer only. `None` for zero bytes. Whoever reads
-    /// more than a few bytes [notes it](RecvEnd::note_read).
-    pub(crate) fn peer_bytes(&self, address: u64, bytes: usize) -> Option<PeerBytes> {
-        self.regions.as_ref()?.find(address, bytes)
-    }
-
-    /// Notes that this many bytes of [`RecvEnd::peer_bytes`] or [`RecvEnd::offered_bytes`] were read,
-    /// for [`MemStats`](crate::MemStats).
-    pub(crate) fn note_read(&self, bytes: usize) {
-        if let Some(pair) = &self.regions {
-            pair.note_read(bytes);
-        }
-    }
-
-    /// Where the `bytes` bytes that the step at hand offers can be read here, if the sender says that
-    /// they are mapped; `None` if they are to be [pulled](RecvEnd::pull), or were revoked.
-    ///
-    /// What was read counts only if the [offer stands](RecvEnd::offer_stands) afterwards.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Protocol`](comm_core::ErrorKind) if the offer stands and nothing is mapped there.
-    pub(crate) fn offered_bytes(&self, bytes: usize) -> Result<Option<PeerBytes>> {
-        let RecvKind::Memory(fifo) = &self.kind else {
-            return Err(no_offers(self.peer));
-        };
-        let Some(address) = fifo.mapped_offer() else {
-            return Ok(None);
-        };
-        let found = self.peer_bytes(address, bytes);
-        // A sender that gave up may have given up the region too.
-        if found.is_none() && self.offer_stands() {
-            return Err(not_mapped(self.peer));
-        }
-        Ok(found)
-    }
-
-    /// Whether the sender has not revoked what the step at hand offers, for offers between processes.
-    pub(crate) fn offer_stands(&self) -> bool {
-        match &self.kind {
-            RecvKind::Memory(fifo) => fifo.offer_stands(),
-            RecvKind::Message(_) => false,
-        }
     }
 
     /// The FIFO, if the edge is one; for the inlined path of small messages.

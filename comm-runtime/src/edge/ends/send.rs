@@ -8,19 +8,19 @@ use comm_core::net::Transfer;
 use comm_core::{Armed, ConnInfo, Error, ErrorKind, MessageSend, Rank, Result, SlotWrite};
 
 use super::{Identity, at, no_direct, no_offers, wrong_end};
-use crate::region::{Generation, Pair, Span};
+use crate::region::{Generation, Pair};
 
 /// The sending end of a connected edge.
 #[derive(Debug)]
 pub(crate) struct SendEnd {
     pub(crate) peer: Rank,
-    kind: SendKind,
+    pub(super) kind: SendKind,
     /// What the process at the other end has mapped of this one, in which state of its table.
-    regions: Option<(Arc<Pair>, Generation)>,
+    pub(super) regions: Option<(Arc<Pair>, Generation)>,
 }
 
 #[derive(Debug)]
-enum SendKind {
+pub(super) enum SendKind {
     Memory(FifoSender),
     Message(Box<dyn MessageSend>),
 }
@@ -46,59 +46,6 @@ impl SendEnd {
             kind,
             regions: None,
         })
-    }
-
-    /// The same end, whose peer looks regions up in the table that is in this state.
-    pub(crate) fn with_regions(self, pair: Arc<Pair>, generation: Generation) -> Self {
-        Self {
-            regions: Some((pair, generation)),
-            ..self
-        }
-    }
-
-    /// Whether all of the `bytes` bytes at `address` lie in a region that the process at the other end
-    /// has mapped, and has confirmed to have mapped.
-    ///
-    /// The answer is good as long as the caller keeps the memory alive, since the region lives as long.
-    /// It is no for zero bytes, and over edges whose peer does not look regions up. Takes a lock that
-    /// nobody holds for long; for steps of many kilobytes, not for small ones.
-    pub(crate) fn is_readable_by_peer(&self, address: *const u8, bytes: usize) -> bool {
-        let (SendKind::Memory(fifo), Some((pair, generation))) = (&self.kind, &self.regions) else {
-            return false;
-        };
-        fifo.takes_mapped_offers()
-            && Span::new(address.addr() as u64, bytes)
-                .is_some_and(|range| pair.has_exported(range, *generation))
-    }
-
-    /// What keeps track of offers of [readable](SendEnd::is_readable_by_peer) memory, or `None` if the
-    /// peer does not take them.
-    pub(crate) fn region_offers(&self) -> Option<Offers> {
-        match &self.kind {
-            SendKind::Memory(fifo) => fifo.mapped_offers(),
-            SendKind::Message(_) => None,
-        }
-    }
-
-    /// As [`SendEnd::try_offer`], of memory that the peer [can read](SendEnd::is_readable_by_peer).
-    ///
-    /// # Safety
-    ///
-    /// As for [`SendEnd::try_offer`].
-    pub(crate) unsafe fn try_offer_readable(
-        &mut self,
-        offers: &mut Offers,
-        source: *const u8,
-        bytes: usize,
-        identity: &Identity,
-    ) -> Result<bool> {
-        match &mut self.kind {
-            // SAFETY: the caller's promise.
-            SendKind::Memory(fifo) => unsafe {
-                fifo.try_offer_mapped(offers, source, identity.header(bytes))
-            },
-            SendKind::Message(_) => Err(no_offers(self.peer)),
-        }
     }
 
     /// The FIFO, if the edge is one; for the inlined path of small messages.
