@@ -10,10 +10,10 @@ pub(crate) const MOST_ONE_SHOT_RANKS: u32 = 16;
 
 /// Between two ranks an all-reduce from this size on works on mapped memory by shares: below, each rank
 /// reads all that the other one has, which takes one round less.
-const MAPPED_BY_TWO_FROM_BYTES: usize = 512 << 10;
+const MAPPED_BY_TWO_FROM_BYTES: usize = 256 << 10;
 
 /// The same between more ranks, where the alternative has more rounds.
-const MAPPED_FROM_BYTES: usize = 64 << 10;
+const MAPPED_FROM_BYTES: usize = 32 << 10;
 
 /// What planning has to know of the ranks.
 #[derive(Clone, Copy, Debug)]

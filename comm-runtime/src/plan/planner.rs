@@ -264,6 +264,48 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_map_memory_try_that_for_large_sums_and_have_another_way() {
+        let count = 1 << 20;
+        for (ranks, instead) in [
+            (2, Algorithm::OneShot),
+            (4, Algorithm::Ring),
+            (16, Algorithm::Ring),
+        ] {
+            let planner = Planner::new(1, ranks, PlanConfig::default()).mapping_memory(true);
+            let algorithm = |kind, count| planner.plan(&request(kind, count)).unwrap().algorithm();
+            let plan = planner.plan(&request(OperationKind::AllReduce, count));
+            let plan = plan.unwrap();
+            assert_eq!(plan.algorithm(), Algorithm::DirectMapped);
+            let other = plan.instead().unwrap();
+            assert_eq!(other.algorithm(), instead);
+            for flow in other.flows() {
+                assert!(plan.flows().contains(flow), "{plan}");
+            }
+            assert_eq!(
+                algorithm(OperationKind::AllReduce, 1000),
+                Algorithm::OneShot
+            );
+            assert_ne!(
+                algorithm(OperationKind::Broadcast, count),
+                Algorithm::DirectMapped
+            );
+        }
+        for planner in [
+            Planner::new(1, 17, PlanConfig::default()).mapping_memory(true),
+            Planner::new(0, 1, PlanConfig::default()).mapping_memory(true),
+            Planner::new(0, 4, allowing(&[Algorithm::Ring])).mapping_memory(true),
+        ] {
+            let plan = planner.plan(&request(OperationKind::AllReduce, count));
+            assert_ne!(plan.unwrap().algorithm(), Algorithm::DirectMapped);
+        }
+        let only = Planner::new(0, 4, allowing(&[Algorithm::DirectMapped])).mapping_memory(true);
+        let plan = only
+            .plan(&request(OperationKind::AllReduce, count))
+            .unwrap();
+        assert_eq!(plan.instead().unwrap().algorithm(), Algorithm::Ring);
+    }
+
+    #[test]
     fn many_ranks_take_messages_of_middling_size_by_trees() {
         let planner = Planner::new(3, 16, PlanConfig::default());
         for kind in [
