@@ -359,8 +359,10 @@ fn aborted(comm: &Communicator) -> Result<()> {
         }
         unreachable!("rounds do not end")
     });
-    assert_eq!(error.kind(), ErrorKind::Aborted, "{error}");
-    // What others may still read of it stays theirs to read; see the other ranks' checks.
+    // Between two calls it is the next one that fails.
+    let kinds = [ErrorKind::Aborted, ErrorKind::Poisoned];
+    assert!(kinds.contains(&error.kind()), "{error}");
+    // The others may be reading yet, and must not get a result out of what is there now.
     std::thread::sleep(Duration::from_millis(100));
     Ok(())
 }
