@@ -286,6 +286,7 @@ impl FifoSender {
         // Release: pairs with the receiver's Acquire load of the stamp.
         line.stamp.store(stamp, Ordering::Release);
         self.next += 1;
+        self.memory.prefetch_line(self.next);
         self.wake_receiver();
     }
 
