@@ -349,24 +349,6 @@ impl FifoMemory {
         &self.control().lines[(step % SLOTS as u64) as usize]
     }
 
-    /// Asks for a line that is written soon, so that the write finds it here: it lies in the cache of
-    /// the receiver, who read it a round ago.
-    #[inline]
-    pub(super) fn prefetch_line(&self, step: u64) {
-        #[cfg(all(target_arch = "x86_64", not(comm_loom), not(miri)))]
-        // SAFETY: a prefetch changes nothing that a program can see. Processors without the
-        // instruction take it for one that does nothing.
-        unsafe {
-            std::arch::asm!(
-                "prefetchw [{line}]",
-                line = in(reg) std::ptr::from_ref(self.line(step)),
-                options(nostack, preserves_flags, readonly)
-            );
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(comm_loom), not(miri))))]
-        let _ = step;
-    }
-
     #[inline]
     pub(super) fn claim(&self, step: u64) -> &AtomicU64 {
         &self.control().claims[(step % SLOTS as u64) as usize].0

@@ -286,7 +286,6 @@ impl FifoSender {
         // Release: pairs with the receiver's Acquire load of the stamp.
         line.stamp.store(stamp, Ordering::Release);
         self.next += 1;
-        self.memory.prefetch_line(self.next);
         self.wake_receiver();
     }
 
