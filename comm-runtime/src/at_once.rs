@@ -63,12 +63,12 @@ impl Begun for OneShotReduce<&Plan> {
     }
 }
 
-/// The call, which has its place in the lane's order.
+/// A call that has its place in the lane's order.
+#[derive(Clone, Copy)]
 struct Place<'a> {
     lane: &'a Lane,
-    driving: Driving<'a>,
     plan: &'a Arc<Plan>,
-    identity: Identity,
+    identity: &'a Identity,
     buffers: Buffers,
 }
 
@@ -77,43 +77,51 @@ impl Core {
     #[inline]
     pub(crate) fn try_at_once(&self, plan: &Arc<Plan>, buffers: Buffers) -> Option<Result<()>> {
         let shortcut = plan.shortcut()?;
-        if !plan.is_resolved() || !self.is_open() {
+        let edges = plan.first_edges()?;
+        if !self.is_open() {
             return None;
         }
         let lane = self.collective_lane();
         let mut driving = lane.try_acquire_idle()?;
-        let identity = Identity::new(plan.signature(driving.next_sequence));
+        let identity = &Identity::new(plan.signature(driving.next_sequence));
         driving.next_sequence += 1;
         let place = Place {
             lane,
-            driving,
             plan,
             identity,
             buffers,
         };
         Some(match shortcut {
             Shortcut::Pair(fold) => {
-                self.at_once(place, PairFold::new(plan, *fold, identity, buffers))
+                let run = PairFold::new(plan, *fold, edges, identity, buffers);
+                self.at_once(place, driving, run)
             }
             Shortcut::Fold(fold) => {
-                self.at_once(place, OneShotReduce::new(&**plan, *fold, identity, buffers))
+                let run = OneShotReduce::new(&**plan, *fold, *identity, buffers);
+                self.at_once(place, driving, run)
             }
             Shortcut::Round(round) => {
-                self.at_once(place, RoundRun::new(plan, round, identity, buffers))
+                let run = RoundRun::new(round, edges, identity, buffers);
+                self.at_once(place, driving, run)
             }
         })
     }
 
     #[inline]
-    fn at_once(&self, mut place: Place<'_>, mut run: impl Begun) -> Result<()> {
-        let mut progress = run.advance(&mut place.driving.ends);
+    fn at_once(
+        &self,
+        place: Place<'_>,
+        mut driving: Driving<'_>,
+        mut run: impl Begun,
+    ) -> Result<()> {
+        let mut progress = run.advance(&mut driving.ends);
         place.lane.history.record(&place.identity.signature);
         self.note_user();
         let mut looks = 0;
         loop {
             match progress {
                 Ok(Progress::Done) => {
-                    self.leave(place.lane, place.driving);
+                    self.leave(place.lane, driving);
                     return Ok(());
                 }
                 Ok(Progress::Blocked) if looks < self.policy.spins => {
@@ -121,31 +129,33 @@ impl Core {
                     std::hint::spin_loop();
                 }
                 Ok(Progress::Moved | Progress::Blocked) => {
-                    return self.go_on(place, run, ControlFlow::Continue(()));
+                    return self.go_on(place, driving, run, ControlFlow::Continue(()));
                 }
-                Err(error) => return self.go_on(place, run, ControlFlow::Break(error)),
+                Err(error) => {
+                    return self.go_on(place, driving, run, ControlFlow::Break(error));
+                }
             }
-            progress = run.advance(&mut place.driving.ends);
+            progress = run.advance(&mut driving.ends);
         }
     }
 
     /// Makes an ordinary operation of what the short cut could not complete.
     #[cold]
     #[inline(never)]
-    fn go_on(&self, place: Place<'_>, run: impl Begun, stopped: ControlFlow<Error>) -> Result<()> {
-        let Place {
-            lane,
-            mut driving,
-            plan,
-            identity,
-            buffers,
-        } = place;
+    fn go_on(
+        &self,
+        place: Place<'_>,
+        mut driving: Driving<'_>,
+        run: impl Begun,
+        stopped: ControlFlow<Error>,
+    ) -> Result<()> {
+        let Place { lane, plan, .. } = place;
         let call = Call::Collective {
             plan: Arc::clone(plan),
-            buffers,
+            buffers: place.buffers,
         };
         let mut active = Active::new(call, self.operation_timeout);
-        active.identity = Some(identity);
+        active.identity = Some(*place.identity);
         active.operation = Some(run.keeping(Arc::clone(plan)));
         match stopped {
             ControlFlow::Continue(()) => self.run(lane, driving, active),

@@ -12,14 +12,14 @@ use comm_kernels as kernels;
 
 use super::{Buffers, Ends, HostOperation, ProgramRun, Progress};
 use crate::edge::ends::Identity;
-use crate::plan::{Plan, Round, StepKind};
+use crate::plan::{Plan, Resolved, Round, StepKind};
 
 /// A round under way.
 #[derive(Debug)]
 pub(crate) struct RoundRun<'a> {
-    plan: &'a Plan,
     round: &'a Round,
-    identity: Identity,
+    edges: &'a Resolved,
+    identity: &'a Identity,
     buffers: Buffers,
     next: usize,
 }
@@ -27,14 +27,14 @@ pub(crate) struct RoundRun<'a> {
 impl<'a> RoundRun<'a> {
     #[inline]
     pub(crate) const fn new(
-        plan: &'a Plan,
         round: &'a Round,
-        identity: Identity,
+        edges: &'a Resolved,
+        identity: &'a Identity,
         buffers: Buffers,
     ) -> Self {
         Self {
-            plan,
             round,
+            edges,
             identity,
             buffers,
             next: 0,
@@ -43,7 +43,7 @@ impl<'a> RoundRun<'a> {
 
     #[inline]
     pub(crate) fn advance(&mut self, ends: &mut Ends) -> Result<Progress> {
-        let edges = self.plan.edges(0);
+        let edges = self.edges;
         let Buffers { input, output } = self.buffers;
         while let Some(step) = self.round.steps.get(self.next) {
             let bytes = step.bytes;
@@ -51,12 +51,12 @@ impl<'a> RoundRun<'a> {
                 StepKind::Send { edge, from } => {
                     let from = input.wrapping_add(from);
                     // SAFETY: programs stay within the input, whose length the call checked.
-                    unsafe { ends.send[edges.send[edge]].try_send(from, bytes, &self.identity) }?
+                    unsafe { ends.send[edges.send[edge]].try_send(from, bytes, self.identity) }?
                 }
                 StepKind::Receive { edge, to } => {
                     let to = output.wrapping_add(to);
                     // SAFETY: as above, for the output.
-                    unsafe { ends.recv[edges.recv[edge]].try_recv(to, bytes, &self.identity) }?
+                    unsafe { ends.recv[edges.recv[edge]].try_recv(to, bytes, self.identity) }?
                 }
                 StepKind::Copy { from, to } => {
                     let (from, to) = (input.wrapping_add(from), output.wrapping_add(to));
@@ -77,7 +77,7 @@ impl<'a> RoundRun<'a> {
 
     /// The same operation, at the same point, as one that can be handed on.
     pub(crate) fn keeping(self, plan: Arc<Plan>) -> HostOperation {
-        let run = ProgramRun::new(plan, self.identity, self.buffers);
+        let run = ProgramRun::new(plan, *self.identity, self.buffers);
         HostOperation::Program(run.starting_at(self.next))
     }
 }

@@ -209,6 +209,12 @@ impl Plan {
             .unwrap_or(Resolved::NONE)
     }
 
+    /// The edges of the first flow among the lane's, once they are resolved.
+    #[inline]
+    pub(crate) fn first_edges(&self) -> Option<&Resolved> {
+        self.resolved.get()?.first()
+    }
+
     #[inline]
     pub(crate) fn is_resolved(&self) -> bool {
         self.resolved.get().is_some()

@@ -142,3 +142,107 @@ impl Step {
         Some(Self { kind, bytes })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use comm_core::{Algorithm, DType, OperationKind, ReduceOp};
+
+    use super::super::{PlanConfig, Planner, Request};
+    use super::*;
+
+    const RANKS: u32 = 3;
+
+    fn request(kind: OperationKind, count: usize, in_place: bool) -> Request {
+        let reduces = matches!(kind, OperationKind::AllReduce | OperationKind::Reduce);
+        Request {
+            kind,
+            dtype: (kind != OperationKind::Barrier).then_some(DType::F32),
+            op: reduces.then_some(ReduceOp::Sum),
+            root: 1,
+            count,
+            in_place,
+        }
+    }
+
+    fn kinds(rank: u32, request: &Request) -> Vec<StepKind> {
+        let planner = Planner::new(rank, RANKS, PlanConfig::default());
+        match planner.plan(request).unwrap().shortcut() {
+            Some(Shortcut::Round(round)) => {
+                let bytes = request.count * 4;
+                assert!(round.steps.iter().all(|step| step.bytes == bytes));
+                round.steps.iter().map(|step| step.kind).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_root_only_sends_and_the_others_only_receive() {
+        let broadcast = request(OperationKind::Broadcast, 2, true);
+        let send = |edge| StepKind::Send { edge, from: 0 };
+        assert_eq!(kinds(1, &broadcast), [send(0), send(1)]);
+        assert_eq!(kinds(0, &broadcast), [StepKind::Receive { edge: 0, to: 0 }]);
+        let out_of_place = request(OperationKind::Broadcast, 2, false);
+        assert_eq!(
+            kinds(1, &out_of_place),
+            [send(0), send(1), StepKind::Copy { from: 0, to: 0 }]
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_a_rank_goes_there_by_bytes() {
+        // Rank 0 of 3 meets rank 1 first, then rank 2.
+        let all_to_all = kinds(0, &request(OperationKind::AllToAll, 5, true));
+        assert_eq!(
+            all_to_all,
+            [
+                StepKind::Send { edge: 0, from: 20 },
+                StepKind::Send { edge: 1, from: 40 },
+                StepKind::Receive { edge: 0, to: 20 },
+                StepKind::Receive { edge: 1, to: 40 },
+            ]
+        );
+        let all_gather = kinds(0, &request(OperationKind::AllGather, 5, false));
+        assert_eq!(all_gather[2], StepKind::Copy { from: 0, to: 0 });
+        assert_eq!(all_gather[4], StepKind::Receive { edge: 1, to: 40 });
+    }
+
+    #[test]
+    fn a_barrier_needs_no_memory() {
+        let steps = kinds(0, &request(OperationKind::Barrier, 0, true));
+        assert_eq!(steps.len(), 4);
+        assert_eq!(steps[0], StepKind::Send { edge: 0, from: 0 });
+        assert_eq!(steps[1], StepKind::Receive { edge: 0, to: 0 });
+    }
+
+    #[test]
+    fn long_steps_and_those_that_pass_something_on_have_no_shortcut() {
+        let shortcut = |request: &Request, algorithms: &[Algorithm]| {
+            let config = PlanConfig {
+                algorithms: algorithms.to_vec(),
+                ..PlanConfig::default()
+            };
+            let plan = Planner::new(0, RANKS, config).plan(request).unwrap();
+            plan.shortcut().is_some()
+        };
+        let longest = MOST_STEP_BYTES / 4;
+        let gather = |count| request(OperationKind::AllGather, count, true);
+        assert!(shortcut(&gather(longest), &[Algorithm::OneShot]));
+        assert!(!shortcut(&gather(longest + 1), &[Algorithm::OneShot]));
+        assert!(!shortcut(&gather(2), &[Algorithm::Ring]));
+        let reduce = request(OperationKind::AllReduce, 2, true);
+        assert!(!shortcut(&reduce, &[Algorithm::Ring]));
+    }
+
+    #[test]
+    fn reductions_in_one_round_have_one_and_pairs_a_shorter_one() {
+        let shortcut = |ranks, count| {
+            let planner = Planner::new(0, ranks, PlanConfig::default());
+            let plan = planner.plan(&request(OperationKind::AllReduce, count, true));
+            format!("{:?}", plan.unwrap().shortcut())
+        };
+        assert!(shortcut(2, 2).starts_with("Some(Pair"));
+        assert!(shortcut(2, MOST_STEP_BYTES).starts_with("Some(Fold"));
+        assert!(shortcut(3, 2).starts_with("Some(Fold"));
+    }
+}
