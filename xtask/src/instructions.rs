@@ -37,15 +37,15 @@ const BUDGETS: [Budget; 4] = [
     },
     Budget {
         path: "broadcast",
-        instructions: 1_000,
+        instructions: 1_030,
     },
     Budget {
         path: "all_reduce",
-        instructions: 1_000,
+        instructions: 625,
     },
     Budget {
         path: "all_gather",
-        instructions: 1_000,
+        instructions: 760,
     },
 ];
 
