@@ -7,15 +7,15 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use calls::{Call, FORMS, KINDS, check};
-use comm_api::{DType, ReduceOp};
+use calls::{Call, DTYPES, FORMS, KINDS, check};
+use comm_api::ReduceOp;
 use support::{on_every_rank, on_every_transport};
 
 /// Longer than a rank spins, and than its first sleep.
 const LATE: Duration = Duration::from_millis(30);
 /// More calls than an edge has slots.
 const AHEAD: usize = 20;
-/// In the line, in a slot, and in a slot of its own kernel's size.
+/// Elements: in the line, in a slot that is copied by a few moves or not, and in one of some KiB.
 const COUNTS: [usize; 3] = [2, 40, 1000];
 
 fn a_late_rank_finds_every_operation_where_it_stands() {
@@ -26,7 +26,7 @@ fn a_late_rank_finds_every_operation_where_it_stands() {
                 for (turn, kind) in KINDS.into_iter().enumerate() {
                     let call = |round: usize| Call {
                         kind,
-                        dtype: DType::F32,
+                        dtype: DTYPES[(turn + round) % DTYPES.len()],
                         op: ReduceOp::Sum,
                         root: 0,
                         count: COUNTS[round % COUNTS.len()],

@@ -114,11 +114,13 @@ impl Core {
         mut driving: Driving<'_>,
         mut run: impl Begun,
     ) -> Result<()> {
-        let mut progress = run.advance(&mut driving.ends);
-        place.lane.history.record(&place.identity.signature);
-        self.note_user();
         let mut looks = 0;
         loop {
+            let progress = run.advance(&mut driving.ends);
+            if looks == 0 {
+                place.lane.history.record(&place.identity.signature);
+                self.note_user();
+            }
             match progress {
                 Ok(Progress::Done) => {
                     self.leave(place.lane, driving);
@@ -135,7 +137,6 @@ impl Core {
                     return self.go_on(place, driving, run, ControlFlow::Break(error));
                 }
             }
-            progress = run.advance(&mut driving.ends);
         }
     }
 
