@@ -118,7 +118,7 @@ impl Users {
     #[inline]
     fn note(&self) {
         let current = Self::current();
-        if self.first.load(Ordering::Relaxed) != current {
+        if self.first.load(Ordering::Relaxed) != current && !self.several.load(Ordering::Relaxed) {
             self.note_other(current);
         }
     }

@@ -18,7 +18,9 @@ mod direct_vote;
 pub(crate) mod frame;
 mod mapped_reduce;
 mod one_shot;
+mod pair_fold;
 pub(crate) mod program;
+mod round;
 mod run;
 mod share;
 mod transfer;
@@ -26,6 +28,8 @@ mod transfer;
 pub(crate) use direct_reduce::DirectReduce;
 pub(crate) use mapped_reduce::MappedReduce;
 pub(crate) use one_shot::{Fold, OneShotReduce};
+pub(crate) use pair_fold::PairFold;
+pub(crate) use round::RoundRun;
 pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 

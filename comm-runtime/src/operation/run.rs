@@ -108,6 +108,12 @@ impl ProgramRun {
         }
     }
 
+    /// The same run, of whose first program this many primitives were carried out already.
+    pub(crate) const fn starting_at(mut self, next: usize) -> Self {
+        self.first.next = next;
+        self
+    }
+
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
         let mut moved_at_all = false;

@@ -99,6 +99,57 @@ impl RecvEnd {
         }
     }
 
+    /// Receives the next step into `to` and gives it back to the sender; `false` if it has not
+    /// arrived.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvEnd::try_take`].
+    ///
+    /// # Safety
+    ///
+    /// `to` is valid for writing `bytes` bytes, which nobody else uses meanwhile and which overlap
+    /// nothing that the peer offers.
+    #[inline]
+    pub(crate) unsafe fn try_recv(
+        &mut self,
+        to: *mut u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        if let RecvKind::Memory(fifo) = &mut self.kind
+            && bytes <= SMALL_BYTES
+        {
+            match fifo.try_step().map_err(|error| at(error, self.peer))? {
+                None => return Ok(false),
+                Some(Arrived::Small { signature_hash }) if signature_hash == identity.hash => {
+                    // SAFETY: the caller's promise.
+                    let into = unsafe { std::slice::from_raw_parts_mut(to, bytes) };
+                    fifo.read_small(into)?;
+                    fifo.consume();
+                    return Ok(true);
+                }
+                // Does not belong here.
+                Some(_) => {}
+            }
+        }
+        match self.try_take_or_offer(identity, bytes, bytes)? {
+            None => return Ok(false),
+            Some(Taken::Payload(payload)) => {
+                // SAFETY: the caller's promise; the step was checked to hold as many bytes.
+                unsafe { kernels::copy(to, payload, bytes) };
+            }
+            Some(Taken::Offer) => {
+                // SAFETY: the caller's promise; what is offered belongs to the peer's caller.
+                if !unsafe { self.pull(to, bytes, false) }? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.consume()?;
+        Ok(true)
+    }
+
     /// Like [`RecvEnd::try_take`], for a step that holds `bytes`, or offers `offered_bytes`.
     ///
     /// # Errors

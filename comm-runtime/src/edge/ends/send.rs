@@ -7,6 +7,8 @@ use comm_core::fifo::{FifoSender, Offer, Offers, SMALL_BYTES};
 use comm_core::net::Transfer;
 use comm_core::{Armed, ConnInfo, Error, ErrorKind, MessageSend, Rank, Result, SlotWrite};
 
+use comm_kernels as kernels;
+
 use super::{Identity, at, no_direct, no_offers, wrong_end};
 use crate::region::{Generation, Pair};
 
@@ -114,6 +116,35 @@ impl SendEnd {
                 Ok(message.try_slot()?.map(Outgoing::Slot))
             }
         }
+    }
+
+    /// Sends `bytes` bytes as the next step; `false` if there is no credit now.
+    ///
+    /// # Safety
+    ///
+    /// `from` is valid for reading `bytes` bytes, which fit a step and nobody writes meanwhile.
+    #[inline]
+    pub(crate) unsafe fn try_send(
+        &mut self,
+        from: *const u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        if let SendKind::Memory(fifo) = &mut self.kind
+            && bytes <= SMALL_BYTES
+        {
+            // SAFETY: the caller's promise.
+            let data = unsafe { std::slice::from_raw_parts(from, bytes) };
+            let sent = fifo.try_send_small(data, identity.hash);
+            return sent.map_err(|error| at(error, self.peer));
+        }
+        let Some(Outgoing::Slot(slot)) = self.try_reserve(bytes)? else {
+            return Ok(false);
+        };
+        // SAFETY: the caller's promise, and a step fits the slot.
+        unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+        self.publish(bytes, identity)?;
+        Ok(true)
     }
 
     /// Publishes a small step for which [`SendEnd::try_reserve`] said [`Outgoing::Small`].
