@@ -14,6 +14,10 @@
 //! has everything. In place nothing is offered: a sum could not be written before the peer has read
 //! what it takes the place of, and waiting for that costs more than a slot. Large buffers go through
 //! slots too, and their sums are written past the caches.
+//!
+//! Memory that the peer's process [has mapped](crate::region) is offered whatever its size, in a
+//! reduce-scatter also in place, where a rank writes over no block but its own. The peer reduces it from
+//! where it is, looks afterwards whether the offer stood, and has a void chunk if it did not.
 
 use std::ops::Deref;
 use std::sync::Arc;

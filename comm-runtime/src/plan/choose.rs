@@ -12,8 +12,9 @@ pub(crate) const MOST_ONE_SHOT_RANKS: u32 = 16;
 /// reads all that the other one has, which takes one round less.
 const MAPPED_BY_TWO_FROM_BYTES: usize = 256 << 10;
 
-/// The same between more ranks, where the alternative has more rounds.
-const MAPPED_FROM_BYTES: usize = 32 << 10;
+/// The same between more ranks, which have to hear more answers, from ranks that may share their CPUs:
+/// below, that would cost those whose buffers are not mapped up to a third.
+const MAPPED_FROM_BYTES: usize = 1 << 20;
 
 /// What planning has to know of the ranks.
 #[derive(Clone, Copy, Debug)]

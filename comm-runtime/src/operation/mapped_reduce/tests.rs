@@ -14,7 +14,7 @@ use crate::plan::{PlanConfig, Planner, Request};
 use crate::region::Pair;
 
 /// Elements that no number of ranks divides, in more slices than one for each rank.
-const COUNT: usize = 140_009;
+const COUNT: usize = 530_009;
 
 /// Written to memory that its owner got back; no result contains it.
 const POISON: u8 = 0xee;
