@@ -37,7 +37,7 @@ pub struct Suite {
     pub redops: Vec<ReduceOp>,
     /// In which places; not used by operations that are no collectives.
     pub places: Places,
-    /// Whether buffers come from [`Communicator::mem_alloc`](comm_api::Communicator::mem_alloc), so that
+    /// Whether buffers come from `Communicator::mem_alloc`, so that
     /// the ranks of one host read them directly.
     #[serde(default)]
     pub mem_alloc: bool,
