@@ -18,7 +18,7 @@ use crate::communicator::Core;
 use crate::drive::BUDGET_BYTES;
 use crate::edge::ends::Identity;
 use crate::lane::{Driving, Lane};
-use crate::operation::{Buffers, Fold, HostOperation, OneShotReduce, Progress};
+use crate::operation::{Buffers, DirectFold, Fold, HostOperation, OneShotReduce, Progress};
 use crate::plan::Plan;
 
 impl Core {
@@ -30,7 +30,7 @@ impl Core {
         buffers: Buffers,
     ) -> Option<Result<()>> {
         let fold = plan.fold()?;
-        if !plan.is_resolved() || !self.is_open() {
+        if DirectFold::is_long_enough(plan) || !plan.is_resolved() || !self.is_open() {
             return None;
         }
         let lane = self.collective_lane();

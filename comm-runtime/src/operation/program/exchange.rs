@@ -96,6 +96,18 @@ impl Exchange {
         (0..peers.len(size)).map(move |index| peers.get(rank, size, index))
     }
 
+    /// Where what goes to each peer begins in the input, in the order of its edges.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = usize> {
+        let (start, stride) = (self.part.start, self.source_stride);
+        self.sends_to().map(move |peer| peer * stride + start)
+    }
+
+    /// Where what comes from each peer begins in the output, in the order of its edges.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = usize> {
+        let (start, stride) = (self.part.start, self.target_stride);
+        self.receives_from().map(move |peer| peer * stride + start)
+    }
+
     /// Primitives that bring one chunk of every block on its way.
     const fn out(&self) -> usize {
         self.sends.len(self.size) + self.copies as usize
