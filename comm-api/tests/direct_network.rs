@@ -68,7 +68,11 @@ fn every_collective_is_right_with_blocks_of_several_slices_on_several_channels()
 #[test]
 fn an_all_to_all_whose_ranks_differ_in_the_form_is_right_and_waits_in_no_circle() {
     // Blocks that replace each other go through slots, the others directly, on the same edges.
-    for in_place in [[true, true, true], [true, false, false], [true, false, true]] {
+    for in_place in [
+        [true, true, true],
+        [true, false, false],
+        [true, false, true],
+    ] {
         for ranks in [2, 3] {
             on_every_rank(ranks_over_net(ranks), move |comm| {
                 let (rank, count) = (comm.rank(), 1_500_000);

@@ -111,7 +111,9 @@ impl ProgramRun {
                 let may_receive = keeps || cursors_done(&self.plan, &self.first, &self.others);
                 moved = direct.advance(ends, may_receive, &mut budget)?;
             }
-            let mut done = direct.is_done();
+            let network_done = direct.is_done();
+            let network_busy = moved && !network_done;
+            let mut done = network_done;
             for (place, (program, resolved)) in self.plan.programs().enumerate() {
                 let cursor = match place {
                     0 => &mut self.first,
@@ -119,6 +121,10 @@ impl ProgramRun {
                 };
                 while cursor.next < program.len() {
                     let primitive = program.primitive(cursor.next);
+                    if network_busy && primitive.is_local() {
+                        // What is in the cache on its way to or from the network stays there.
+                        break;
+                    }
                     let bytes = primitive.count * self.plan.element_bytes;
                     cursor.blocked_on = match direct.take(&primitive, resolved) {
                         Taking::Not => self
@@ -136,8 +142,8 @@ impl ProgramRun {
                     }
                     cursor.next += 1;
                     moved = true;
-                    if !direct.is_done() {
-                        // Not before the network has been looked after.
+                    if !network_done {
+                        // The network comes first.
                         break;
                     }
                     budget = budget.saturating_sub(bytes.max(64));

@@ -63,6 +63,14 @@ pub(crate) struct Primitive {
     pub(crate) finish: bool,
 }
 
+impl Primitive {
+    /// Whether it concerns no peer.
+    #[inline]
+    pub(crate) const fn is_local(&self) -> bool {
+        self.send.is_none() && self.receive.is_none()
+    }
+}
+
 /// What one rank does on one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
