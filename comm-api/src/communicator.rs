@@ -13,6 +13,7 @@ use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
 
 use crate::debug;
 use crate::transports::{Custom, Switches};
+use crate::unread::unread_variables;
 
 /// A set of ranks that move and reduce data together.
 ///
@@ -119,6 +120,7 @@ impl Builder {
         debug::install_from_env()?;
         let lookup = |name: &str| std::env::var(name).ok();
         let mut settings = Settings::from_env()?;
+        settings.notes = unread_variables();
         let switches = Switches::read(&lookup, &mut settings)?;
         Ok(Self {
             inner: CommunicatorBuilder::new()

@@ -44,6 +44,7 @@ mod shm;
 mod tcp;
 mod threads;
 mod transports;
+mod unread;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod worker;

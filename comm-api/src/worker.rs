@@ -13,6 +13,7 @@ use comm_runtime::{Settings, TransportContext, TransportFactory};
 
 use crate::debug;
 use crate::transports::Switches;
+use crate::unread::unread_variables;
 
 /// A member of groups that send each other messages in order.
 ///
@@ -64,6 +65,7 @@ impl Worker {
         debug::install_from_env()?;
         let lookup = |name: &str| std::env::var(name).ok();
         let mut settings = Settings::from_env()?;
+        settings.notes = unread_variables();
         let switches = Switches::read(&lookup, &mut settings)?;
         let mut inner =
             comm_group::Worker::builder(address).control(ControlSettings::detect(&lookup)?);

@@ -38,6 +38,8 @@ pub struct Explanation {
     pub edges: Vec<ConnectedEdge>,
     /// Every effective value and its source.
     pub settings: Vec<Setting>,
+    /// What else is to be said of the environment, such as variables that nothing reads.
+    pub notes: Vec<String>,
     /// How this rank waits.
     pub wait: WaitPolicy,
 }
@@ -58,6 +60,7 @@ impl Communicator {
             transports: core.transport_table.clone(),
             edges,
             settings: core.settings.clone(),
+            notes: core.notes.clone(),
             wait: core.policy,
         }
     }
@@ -121,6 +124,9 @@ impl fmt::Display for Explanation {
         )?;
         for setting in &self.settings {
             writeln!(f, "{}={} ({})", setting.name, setting.value, setting.source)?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
         }
         Ok(())
     }

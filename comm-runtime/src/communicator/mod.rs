@@ -86,6 +86,8 @@ pub(crate) struct Core {
     /// Ranks that have said goodbye.
     left: Mutex<HashSet<Rank>>,
     settings: Vec<Setting>,
+    /// What `explain` tells beside them.
+    notes: Vec<String>,
     transport_table: TransportTable,
     launcher: Option<Launcher>,
     /// Where the ranks met, in words.

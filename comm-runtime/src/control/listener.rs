@@ -237,11 +237,15 @@ async fn handshake(core: Arc<Core>, mut stream: TcpStream, peer: SocketAddr, num
     })
     .await;
     core.half_open.finished(number);
-    if let (Ok(Err(failure)), Some((Purpose::Rendezvous { job }, pid))) = (&shaken, asked_for)
-        && matches!(failure.reason, Some(RejectReason::Secret { .. }))
-    {
+    if let (Ok(Err(failure)), Some((Purpose::Rendezvous { job }, pid))) = (&shaken, asked_for) {
         let reason = failure.error.message();
-        core.tables.note_refusal(job, peer.ip(), pid, reason);
+        match failure.reason {
+            Some(RejectReason::Secret { .. }) => {
+                core.tables.note_refusal(job, peer.ip(), pid, reason);
+            }
+            Some(RejectReason::Unknown) => core.tables.note_stranger(peer.ip(), pid),
+            _ => {}
+        }
     }
     match shaken {
         Ok(Ok(hello)) => hand_over(&core, stream, peer, &hello),

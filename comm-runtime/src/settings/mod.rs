@@ -66,6 +66,10 @@ pub struct Settings {
     pub frame_window_bytes: usize,
     /// Transports that may be used, in this order; empty means all that are registered.
     pub transports: Vec<String>,
+    /// Sentences about the environment that a reader of [`explain`] should see.
+    ///
+    /// [`explain`]: crate::Communicator::explain
+    pub notes: Vec<String>,
     table: Vec<Setting>,
 }
 
@@ -77,6 +81,7 @@ impl Default for Settings {
             operation_timeout: Some(Duration::from_secs(1800)),
             frame_window_bytes: 32 << 20,
             transports: Vec::new(),
+            notes: Vec::new(),
             table: Vec::new(),
         }
     }

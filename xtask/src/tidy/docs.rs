@@ -1,7 +1,7 @@
 //! Rules that keep the documentation true.
 //!
 //! * Every `COMM_*` variable that the code reads has a row in the table of [`TABLE`], and every one
-//!   that a text names exists in the code.
+//!   that a text names exists in the code. [`LIST`] names those of the table, and no others.
 //! * A relative link leads to something.
 //! * A code block below `<!-- from PATH -->` stands in that file, line by line. A line `// ...`
 //!   in the block leaves lines of the file out.
@@ -16,6 +16,9 @@ use crate::workspace;
 
 /// The page with the table of variables.
 const TABLE: &str = "docs/tuning.md";
+
+/// The file that lists the variables for users who mistype one.
+const LIST: &str = "comm-api/src/unread.rs";
 
 /// Decisions are not kept up to date: they say what was thought at the time.
 const HISTORY: &str = "docs/decisions/";
@@ -57,7 +60,7 @@ fn check_variables(pages: &[&File], files: &[File], sources: &[Source]) -> Vec<F
     // Crates that are tools for this repository have no users.
     for source in sources
         .iter()
-        .filter(|source| !source.path.starts_with("xtask/"))
+        .filter(|source| !source.path.starts_with("xtask/") && source.path != LIST)
     {
         let text = texts.get(source.path.as_str()).copied().unwrap_or_default();
         known.extend(variables(text));
@@ -74,6 +77,9 @@ fn check_variables(pages: &[&File], files: &[File], sources: &[Source]) -> Vec<F
             }
         }
     }
+    if let Some(list) = sources.iter().find(|source| source.path == LIST) {
+        findings.extend(check_list(list, &texts, &rows));
+    }
     for page in pages {
         for (index, line) in page.text.lines().enumerate() {
             for variable in variables(line).filter(|variable| !known.contains(variable)) {
@@ -82,6 +88,23 @@ fn check_variables(pages: &[&File], files: &[File], sources: &[Source]) -> Vec<F
         }
     }
     findings
+}
+
+/// The variables of [`LIST`] against the first columns of the table's rows.
+fn check_list(list: &Source, texts: &BTreeMap<&str, &str>, rows: &BTreeSet<&str>) -> Vec<Finding> {
+    let text = texts.get(list.path.as_str()).copied().unwrap_or_default();
+    let lines = text.lines().zip(&list.lines);
+    let listed: BTreeSet<&str> = lines
+        .filter(|(raw, line)| !line.test && raw.trim_start().starts_with('"'))
+        .flat_map(|(raw, _)| variables(raw))
+        .collect();
+    let missing = rows.difference(&listed);
+    let surplus = listed.difference(rows);
+    missing
+        .map(|variable| format!("{variable} of {TABLE} is missing from the list"))
+        .chain(surplus.map(|variable| format!("{variable} has no row in the table of {TABLE}")))
+        .map(|message| Finding::at(list, 0, message))
+        .collect()
 }
 
 /// The names of variables in a text; a prefix alone (`COMM_`, `COMM_*`) is none.
@@ -227,6 +250,29 @@ mod tests {
         );
         let table = file(TABLE, "| `COMM_A` | what it does |\n");
         assert_eq!(findings(&[file("c/src/a.rs", code), table]), [""; 0]);
+    }
+
+    #[test]
+    fn the_list_for_users_holds_the_rows_of_the_table() {
+        let code = || file("c/src/a.rs", "var(\"COMM_A\"); var(\"COMM_B\");\n");
+        let table = || file(TABLE, "| `COMM_A` | one |\n| `COMM_B` | two |\n");
+        let list = file(
+            LIST,
+            "const V: &[&str] = &[\n    \"COMM_A\",\n    \"COMM_C\",\n];\n",
+        );
+        let found = findings(&[code(), table(), list]);
+        assert_eq!(
+            found,
+            [
+                "comm-api/src/unread.rs:1: COMM_B of docs/tuning.md is missing from the list",
+                "comm-api/src/unread.rs:1: COMM_C has no row in the table of docs/tuning.md",
+            ]
+        );
+        let list = file(
+            LIST,
+            "const V: &[&str] = &[\n    \"COMM_A\",\n    \"COMM_B\",\n];\n",
+        );
+        assert_eq!(findings(&[code(), table(), list]), [""; 0]);
     }
 
     #[test]

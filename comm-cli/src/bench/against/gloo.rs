@@ -10,14 +10,26 @@ use comm_core::Result;
 use super::program::{self, Scratch};
 use super::{Found, Job, Peer};
 
-const PYTHON: &str = "python3";
+/// Interpreters that may have torch: the user's, and the one that Debian's package belongs to.
+const PYTHONS: [&str; 2] = ["python3", "/usr/bin/python3"];
 
 struct Gloo {
+    python: &'static str,
     script: PathBuf,
 }
 
 pub(super) fn find(scratch: &Scratch) -> Result<Found> {
-    let installed = Command::new(PYTHON)
+    let Some(python) = PYTHONS.into_iter().find(|python| has_gloo(python)) else {
+        let reason =
+            "gloo: python3 has no torch.distributed (package python3-torch, or torch by pip)";
+        return Ok(Found::Absent(reason.to_owned()));
+    };
+    let script = scratch.source("gloo_bench.py", programs::GLOO)?;
+    Ok(Found::Ready(Box::new(Gloo { python, script })))
+}
+
+fn has_gloo(python: &str) -> bool {
+    Command::new(python)
         .args([
             "-c",
             "import torch.distributed as d; assert d.is_gloo_available()",
@@ -26,13 +38,7 @@ pub(super) fn find(scratch: &Scratch) -> Result<Found> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
-        .is_ok_and(|status| status.success());
-    if !installed {
-        let reason = "gloo: python3 has no torch.distributed (package torch, by pip)";
-        return Ok(Found::Absent(reason.to_owned()));
-    }
-    let script = scratch.source("gloo_bench.py", programs::GLOO)?;
-    Ok(Found::Ready(Box::new(Gloo { script })))
+        .is_ok_and(|status| status.success())
 }
 
 impl Peer for Gloo {
@@ -46,7 +52,7 @@ impl Peer for Gloo {
             return Ok(Vec::new());
         }
         let cpus: Vec<String> = job.cpus.iter().map(usize::to_string).collect();
-        let mut command = Command::new(PYTHON);
+        let mut command = Command::new(self.python);
         command
             .arg(&self.script)
             .args(job.arguments(&operations))

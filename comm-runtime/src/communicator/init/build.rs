@@ -139,6 +139,7 @@ impl CommunicatorBuilder {
             left: Mutex::new(HashSet::new()),
             warned: Mutex::new(HashSet::new()),
             settings: self.settings.table().to_vec(),
+            notes: self.settings.notes,
             fork,
             this: OnceLock::new(),
             peers,

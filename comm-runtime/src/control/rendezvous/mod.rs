@@ -11,6 +11,7 @@ mod open_mpi;
 mod place;
 mod slurm;
 mod tcp_client;
+mod tcp_connection;
 mod tcp_server;
 mod torchrun;
 mod unique_id;

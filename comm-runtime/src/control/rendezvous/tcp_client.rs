@@ -10,26 +10,19 @@
 //! * What cannot become better by waiting ends every request at once: a refusal for the secret or
 //!   the version, a program at the address that is no rendezvous.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use comm_core::{Error, ErrorKind, Rendezvous, Result, async_trait};
-use tokio::io::BufReader;
-use tokio::net::TcpStream;
-use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::place::{NoConnection, Place, Serve};
-use super::tcp_server::{self, Serving};
-use super::wire::{self, Answer, Operation, Request, Response};
+use super::place::{Place, Serve};
+use super::tcp_connection::Client;
+use super::tcp_server::REFUSED_KEY;
+use super::wire::{Answer, Operation};
 use crate::control::core::{Core, lock};
-use crate::control::dial;
-use crate::control::frame::{self, FrameKind};
-use crate::control::hello::{self, HandshakeFailure, Purpose, RejectReason};
 use crate::control::process::Process;
 use crate::control::secret::{Admission, JobSecret};
 
@@ -38,9 +31,6 @@ const PEEK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The same while there is no connection: enough to find another table, if there is one.
 const LOST_PEEK_LIMIT: Duration = Duration::from_millis(250);
-
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A table at one host and port, for the job of this id if it has one.
 pub(super) fn place(host: String, port: u16, job_id: Option<&str>) -> Place {
@@ -64,32 +54,6 @@ pub(super) fn place(host: String, port: u16, job_id: Option<&str>) -> Place {
 pub struct TcpRendezvous {
     client: Arc<Client>,
     task: Mutex<Option<AbortHandle>>,
-}
-
-struct Client {
-    core: Arc<Core>,
-    place: Place,
-    admission: Admission,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    next_number: u32,
-    pending: BTreeMap<u32, Pending>,
-    published: Vec<Operation>,
-    /// The queue of the open connection.
-    outbox: Option<UnboundedSender<Bytes>>,
-    /// Why there is no connection at the moment.
-    trouble: Option<Error>,
-    /// Why there will never be one.
-    fatal: Option<Error>,
-    serving: Option<Serving>,
-}
-
-struct Pending {
-    operation: Operation,
-    reply: oneshot::Sender<Result<Answer>>,
 }
 
 impl TcpRendezvous {
@@ -202,6 +166,11 @@ impl Rendezvous for TcpRendezvous {
         match answer {
             Answer::Value(value) => Ok(value),
             Answer::Absent => {
+                if key == REFUSED_KEY
+                    && let Some(stranger) = &lock(&self.client.state).stranger
+                {
+                    return Ok(format!("this rank, by {stranger}").into());
+                }
                 Err(Error::new(ErrorKind::Timeout, "nobody has published the key").with("key", key))
             }
             answer => Err(unexpected(answer)),
@@ -236,178 +205,4 @@ fn unexpected(answer: Answer) -> Error {
             format!("the rendezvous answered {answer:?}"),
         ),
     }
-}
-
-impl Client {
-    fn submit(&self, operation: Operation) -> Result<(u32, oneshot::Receiver<Result<Answer>>)> {
-        let mut state = lock(&self.state);
-        if let Some(error) = &state.fatal {
-            return Err(error.clone());
-        }
-        let number = state.next_number;
-        state.next_number = number.wrapping_add(1);
-        if let Some(outbox) = &state.outbox {
-            // A closed queue belongs to a connection that broke; the next one sends all that is
-            // pending.
-            let _ = outbox.send(request_frame(number, &operation)?);
-        }
-        let (reply, answer) = oneshot::channel();
-        state.pending.insert(number, Pending { operation, reply });
-        Ok((number, answer))
-    }
-
-    /// The error of a request whose deadline has passed.
-    fn late(&self) -> Error {
-        let state = lock(&self.state);
-        match (&state.outbox, &state.trouble) {
-            (None, Some(trouble)) => Error::new(
-                ErrorKind::Rendezvous,
-                "the rendezvous cannot be reached; check its address and that the rank that \
-                 serves it was started",
-            )
-            .with_source(trouble.clone()),
-            (None, None) => Error::new(ErrorKind::Rendezvous, "the rendezvous was not reached"),
-            (Some(_), _) => Error::new(ErrorKind::Timeout, "nobody has published the key"),
-        }
-    }
-
-    /// Keeps a connection to the table as long as the rendezvous is in use.
-    async fn run(self: Arc<Self>) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.connect().await {
-                Ok(stream) => {
-                    pause = FIRST_PAUSE;
-                    let end = self.converse(stream).await;
-                    let mut state = lock(&self.state);
-                    state.outbox = None;
-                    state.trouble = end.err();
-                }
-                Err(NoConnection::Later(error)) => {
-                    tracing::trace!(%error, place = self.place.name, "no rendezvous yet");
-                    lock(&self.state).trouble = Some(error);
-                }
-                Err(NoConnection::Never(error)) => {
-                    let mut state = lock(&self.state);
-                    for (_, pending) in std::mem::take(&mut state.pending) {
-                        // Whoever does not wait any more does not care.
-                        let _ = pending.reply.send(Err(error.clone()));
-                    }
-                    state.fatal = Some(error);
-                    return;
-                }
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Finds the table, or serves it.
-    async fn connect(&self) -> Result<TcpStream, NoConnection> {
-        let mut addresses = self.place.resolve(&self.admission).await?;
-        let own = {
-            let mut state = lock(&self.state);
-            if state.serving.is_none() {
-                state.serving = self
-                    .place
-                    .try_to_serve(&self.core, &self.admission, &addresses);
-            }
-            state.serving.as_ref().and_then(Serving::local_address)
-        };
-        if let Some(own) = own {
-            addresses = vec![own];
-        }
-        let purpose = Purpose::Rendezvous {
-            job: self.place.job,
-        };
-        let failures = match dial::try_all(&self.core, &addresses, &purpose, &self.admission).await
-        {
-            Ok((mut stream, _)) => {
-                hello::open(&mut stream)
-                    .await
-                    .map_err(NoConnection::Later)?;
-                return Ok(stream);
-            }
-            Err(failures) => failures,
-        };
-        let is_final = failures.values().any(|failure| self.is_final(failure));
-        let error = dial::summary(failures).error;
-        Err(if is_final {
-            NoConnection::Never(error)
-        } else {
-            NoConnection::Later(error)
-        })
-    }
-
-    /// Whether the answer at an address settles that no table will ever be there.
-    fn is_final(&self, failure: &HandshakeFailure) -> bool {
-        match failure.reason {
-            Some(RejectReason::Unknown | RejectReason::Duplicate) => false,
-            Some(_) => true,
-            // At one of several places a stranger is to be expected.
-            None => {
-                let kind = failure.error.kind();
-                self.place.targets.len() == 1
-                    && matches!(kind, ErrorKind::Protocol | ErrorKind::Authentication)
-            }
-        }
-    }
-
-    /// Sends what is pending and delivers answers until the connection ends.
-    async fn converse(&self, mut stream: TcpStream) -> Result<()> {
-        let (reader, mut writer) = stream.split();
-        let (outbox, queue) = mpsc::unbounded_channel();
-        {
-            let mut state = lock(&self.state);
-            // Entries of a table that is gone; their answers are known already.
-            for operation in &state.published {
-                let _ = outbox.send(request_frame(u32::MAX, operation)?);
-            }
-            for (number, pending) in &state.pending {
-                let _ = outbox.send(request_frame(*number, &pending.operation)?);
-            }
-            state.outbox = Some(outbox);
-        }
-        tokio::select! {
-            result = self.read_answers(BufReader::new(reader)) => result,
-            result = tcp_server::write_all(&mut writer, queue) => result,
-        }
-    }
-
-    async fn read_answers<R: tokio::io::AsyncRead + Unpin>(&self, mut reader: R) -> Result<()> {
-        while let Some(frame) = frame::read_frame(&mut reader, wire::MAX_BYTES).await? {
-            if frame.kind != FrameKind::Response {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    "a server sent something else",
-                ));
-            }
-            let response: Response = frame.decode()?;
-            let mut state = lock(&self.state);
-            let Some(pending) = state.pending.remove(&response.number) else {
-                continue;
-            };
-            if matches!(pending.operation, Operation::Publish { .. })
-                && response.answer == Answer::Stored
-            {
-                state.published.push(pending.operation);
-            }
-            // Whoever does not wait any more does not care.
-            let _ = pending.reply.send(Ok(response.answer));
-        }
-        Err(Error::new(
-            ErrorKind::System,
-            "the rendezvous closed the connection",
-        ))
-    }
-}
-
-fn request_frame(number: u32, operation: &Operation) -> Result<Bytes> {
-    frame::encode(
-        FrameKind::Request,
-        &Request {
-            number,
-            operation: operation.clone(),
-        },
-    )
 }

@@ -7,8 +7,8 @@
 //! * It lives as long as its [`Serving`]. If a join failed (there is a `fault` entry), it stays
 //!   up to [`LINGER_LIMIT`] longer, until all clients have read the reason and gone.
 //! * Keys, values and the whole table are bounded.
-//! * It notes whom it refused for the secret last, under [`REFUSED_KEY`]: a rank that misses others
-//!   at its deadline can say that somebody came who was not let in.
+//! * It notes whom it refused last, for the secret or the job, under [`REFUSED_KEY`]: a rank that misses
+//!   others at its deadline can say that somebody came who was not let in.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -54,12 +54,18 @@ impl Tables {
 
     /// Notes that `peer` was refused at the table of this job, and why.
     pub(crate) fn note_refusal(&self, job: JobId, peer: IpAddr, pid: u32, reason: &str) {
-        let Some(table) = self.get(job) else { return };
-        let note = format!("a process that says it is pid {pid} on {peer}: {reason}");
-        // One entry, however often strangers knock.
-        lock(&table.state)
-            .values
-            .insert(REFUSED_KEY.to_owned(), note.into());
+        if let Some(table) = self.get(job) {
+            table.note_refused(peer, pid, reason);
+        }
+    }
+
+    /// Notes that `peer` asked for the table of a job that has none here.
+    pub(crate) fn note_stranger(&self, peer: IpAddr, pid: u32) {
+        let tables: Vec<_> = lock(&self.tables).values().cloned().collect();
+        for table in tables.iter().filter_map(Weak::upgrade) {
+            let reason = "it belongs to another job, or its COMM_JOB_ID differs";
+            table.note_refused(peer, pid, reason);
+        }
     }
 }
 
@@ -83,6 +89,14 @@ struct State {
 impl Table {
     pub(crate) const fn admission(&self) -> &Admission {
         &self.admission
+    }
+
+    /// Leaves word of a process that was turned away: of the last one, however often strangers knock.
+    fn note_refused(&self, peer: IpAddr, pid: u32, reason: &str) {
+        let note = format!("a process that says it is pid {pid} on {peer}: {reason}");
+        lock(&self.state)
+            .values
+            .insert(REFUSED_KEY.to_owned(), note.into());
     }
 
     /// Answers one client until it goes or the table closes.

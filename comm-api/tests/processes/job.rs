@@ -1,0 +1,130 @@
+//! Jobs of workers: this program, started again.
+
+use std::collections::BTreeSet;
+use std::io::{BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+
+use super::SCENARIO;
+
+/// How long a worker may live.
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// A job of workers.
+pub(crate) struct Job {
+    scenario: &'static str,
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+/// How a worker ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) success: bool,
+    pub(crate) errors: String,
+}
+
+impl Job {
+    pub(crate) fn new(scenario: &'static str) -> Self {
+        let rendezvous = format!("127.0.0.1:{}", free_port());
+        Self {
+            scenario,
+            variables: vec![
+                ("COMM_RENDEZVOUS", rendezvous),
+                ("COMM_SECRET", "0123456789abcdef0123456789abcdef".to_owned()),
+                ("COMM_INIT_TIMEOUT_SECONDS", "20".to_owned()),
+            ],
+        }
+    }
+
+    pub(crate) fn set(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.retain(|(other, _)| *other != name);
+        self.variables.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn start(&self, rank: u32, world_size: u32, extra: &[(&str, &str)]) -> Child {
+        Command::new(std::env::current_exe().expect("the path of this program"))
+            .env(SCENARIO, self.scenario)
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", world_size.to_string())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(extra.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starting a worker")
+    }
+
+    pub(crate) fn run(&self, world_size: u32) -> Result<Vec<Ended>, Failed> {
+        end((0..world_size)
+            .map(|rank| self.start(rank, world_size, &[]))
+            .collect())
+    }
+}
+
+/// A port that is free now and that no other test of this process was given: the system may offer
+/// one again before the job that has it listens there.
+pub(crate) fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        if GIVEN.lock().expect("no test panics here").insert(port) {
+            return port;
+        }
+    }
+}
+
+/// Waits for all workers; a stuck one is killed and fails the test.
+pub(crate) fn end(workers: Vec<Child>) -> Result<Vec<Ended>, Failed> {
+    let deadline = Instant::now() + WATCHDOG;
+    let mut ended = Vec::new();
+    let mut stuck = false;
+    for mut worker in workers {
+        let stderr = worker.stderr.take().expect("piped");
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            // What cannot be read is missing in the text, which the test then says.
+            let _ = BufReader::new(stderr).read_to_string(&mut text);
+            text
+        });
+        let status = loop {
+            if let Some(status) = worker.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                stuck = true;
+                worker.kill()?;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let errors = reader
+            .join()
+            .map_err(|_| "the reader of a worker's errors panicked")?;
+        ended.push(Ended {
+            success: status.success(),
+            errors,
+        });
+    }
+    if stuck {
+        Err(format!("workers were stuck: {ended:?}").into())
+    } else {
+        Ok(ended)
+    }
+}
+
+/// All failed, and every one's errors contain all of `texts`.
+pub(crate) fn all_failed_with(ended: &[Ended], texts: &[&str]) -> Result<(), Failed> {
+    for worker in ended {
+        if worker.success || texts.iter().any(|text| !worker.errors.contains(text)) {
+            return Err(format!("expected {texts:?} from every worker: {ended:#?}").into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Jobs that run, fail and lose processes.
+
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc;
+use std::thread;
+
+use libtest_mimic::Failed;
+
+use super::job::{Job, WATCHDOG, all_failed_with, end};
+
+pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
+    for world_size in [1, 2, 4] {
+        // Alone there is no edge to look at.
+        let scenario = if world_size == 1 {
+            "mismatch"
+        } else {
+            "reduce"
+        };
+        let job = Job::new(scenario).set("COMM_TRANSPORTS", transport);
+        let ended = job.run(world_size)?;
+        if !ended.iter().all(|worker| worker.success) {
+            return Err(format!("{ended:#?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Ranks that were dealt out to two hosts in turn.
+pub(crate) fn near_ranks() -> Result<(), Failed> {
+    let job = Job::new("near ranks").set("COMM_ALGO", "ring");
+    let host = |rank| [("COMM_HOSTID", if rank % 2 == 0 { "even" } else { "odd" })];
+    let workers = (0..5).map(|rank| job.start(rank, 5, &host(rank))).collect();
+    for ended in end(workers)? {
+        if !ended.success {
+            return Err(ended.errors.into());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn kill(scenario: &'static str, transport: &'static str) -> Result<(), Failed> {
+    let before = names_in_dev_shm();
+    let job = Job::new(scenario).set("COMM_TRANSPORTS", transport);
+    let mut workers: Vec<_> = (0..4).map(|rank| job.start(rank, 4, &[])).collect();
+    let (sender, ready) = mpsc::channel();
+    for worker in &mut workers {
+        let stdout = worker.stdout.take().expect("piped");
+        let sender = sender.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(line);
+            }
+        });
+    }
+    for _ in 0..4 {
+        ready.recv_timeout(WATCHDOG)?;
+    }
+    let mut victim = workers.remove(2);
+    let killed = victim.kill();
+    victim.wait()?;
+    killed?;
+    let ended = end(workers)?;
+    all_failed_with(&ended, &["peer died", "rank 2"])?;
+    if names_in_dev_shm() == before {
+        Ok(())
+    } else {
+        Err("/dev/shm has changed".into())
+    }
+}
+
+fn names_in_dev_shm() -> Vec<std::ffi::OsString> {
+    let entries = std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().contains("comm"))
+        .collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn mismatch() -> Result<(), Failed> {
+    all_failed_with(
+        &Job::new("mismatch").run(2)?,
+        &["rank 0", "rank 1", "10 u32", "11 u32"],
+    )
+}
+
+pub(crate) fn circle() -> Result<(), Failed> {
+    all_failed_with(
+        &Job::new("circle").run(2)?,
+        &["circle", "all_reduce", "send/recv"],
+    )
+}

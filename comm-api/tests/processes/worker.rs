@@ -1,0 +1,92 @@
+//! What a worker does.
+
+use comm_api::{Communicator, FrameHead, FrameOptions, FrameRef, ReduceOp, Result};
+
+/// Plays the scenario of this name as one rank of its job.
+pub(crate) fn play(scenario: &str) -> Result<()> {
+    let comm = Communicator::from_env()?;
+    let mut value = [comm.rank() + 1; 1000];
+    match scenario {
+        "reduce" => {
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            let n = comm.world_size();
+            assert!(value.iter().all(|sum| *sum == n * (n + 1) / 2));
+            let edges = comm.explain().edges;
+            // Left to itself the library takes the first that connects processes.
+            let mut usable = comm_api::compiled_transports().iter();
+            let wanted = std::env::var("COMM_TRANSPORTS").ok().or_else(|| {
+                let between_processes = usable.find(|name| !["p2p", "verbs"].contains(name));
+                between_processes.map(ToString::to_string)
+            });
+            assert!(
+                !edges.is_empty()
+                    && edges
+                        .iter()
+                        .all(|edge| Some(&edge.transport) == wanted.as_ref())
+            );
+            comm.barrier()
+        }
+        "endless" => {
+            comm.barrier()?;
+            println!("ready");
+            loop {
+                comm.all_reduce(&mut value, ReduceOp::Max)?;
+            }
+        }
+        "endless_frames" => {
+            let options = FrameOptions::new();
+            let (rank, n) = (comm.rank(), comm.world_size());
+            let nowhere = |_: &FrameHead<'_>| Ok(Vec::new());
+            comm.barrier()?;
+            println!("ready");
+            loop {
+                let receive = comm.recv_frame((rank + n - 1) % n, nowhere, &options)?;
+                let frame = FrameRef::default();
+                comm.send_frame_blocking((rank + 1) % n, frame, &options)?;
+                receive.wait()?;
+            }
+        }
+        "differ" => {
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == 6));
+            // In both directions, beside the collective's edges.
+            let (before, after) = (
+                (comm.rank() + 2) % comm.world_size(),
+                (comm.rank() + 1) % comm.world_size(),
+            );
+            comm.send(&[comm.rank()], after)?;
+            let mut received = [u32::MAX];
+            comm.recv(&mut received, before)?;
+            assert_eq!(received, [before]);
+            for edge in comm.explain().edges {
+                let with_rank_1 = comm.rank() == 1 || edge.peer == 1;
+                let wanted = if with_rank_1 { "net" } else { "shm" };
+                assert_eq!(edge.transport, wanted, "{edge:?}");
+                // Rank 1 has no shm to pass over.
+                let passed_over = with_rank_1 && comm.rank() != 1 && edge.sends;
+                assert_eq!(edge.passed_over.len(), usize::from(passed_over), "{edge:?}");
+            }
+            comm.barrier()
+        }
+        "near ranks" => {
+            let explanation = comm.explain();
+            assert_eq!(explanation.ring, [0, 2, 4, 1, 3]);
+            assert!(explanation.to_string().contains("ring: [0, 2, 4, 1, 3]"));
+            let n = comm.world_size();
+            comm.all_reduce(&mut value, ReduceOp::Sum)?;
+            assert!(value.iter().all(|sum| *sum == n * (n + 1) / 2));
+            let mut blocks: Vec<u32> = (0..n * 1000).map(|_| comm.rank()).collect();
+            comm.all_gather(&mut blocks)?;
+            let owners = (0..n).flat_map(|rank| [rank; 1000]);
+            assert!(blocks.into_iter().eq(owners));
+            comm.barrier()
+        }
+        "mismatch" => {
+            let count = 10 + comm.rank() as usize;
+            comm.all_reduce(&mut value[..count], ReduceOp::Sum)
+        }
+        "circle" if comm.rank() == 0 => comm.all_reduce(&mut value, ReduceOp::Sum),
+        "circle" => comm.recv(&mut value, 0),
+        other => panic!("no scenario {other}"),
+    }
+}
