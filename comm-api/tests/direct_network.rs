@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use calls::{Call, FORMS, KINDS, check};
-use comm_api::{Communicator, DType, Error, ErrorKind, ReduceOp};
+use comm_api::{Communicator, DType, Error, ErrorKind, ReduceOp, TensorMut};
 use support::on_every_rank;
 
 /// More than the kernel keeps for a connection of two sockets that nobody receives from.
@@ -96,6 +96,33 @@ fn an_all_to_all_whose_ranks_differ_in_the_form_is_right_and_waits_in_no_circle(
 }
 
 #[test]
+fn a_blocking_reduction_meets_an_asynchronous_one() {
+    on_every_rank(ranks_over_net(2), |comm| {
+        for count in [3, 20_000, 70_000, 1_000_003] {
+            for blocks in [0, 1] {
+                let values = vec![comm.rank() as i32 + 1; count];
+                if comm.rank() == blocks {
+                    let mut buffer = values;
+                    comm.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+                    assert!(buffer.iter().all(|sum| *sum == 3));
+                } else {
+                    let tensor = TensorMut::from_vec(values, &[count]).unwrap();
+                    let work = comm.all_reduce_async(tensor, ReduceOp::Sum).unwrap();
+                    let tensor = work.take().unwrap();
+                    assert!(
+                        tensor
+                            .as_slice::<i32>()
+                            .unwrap()
+                            .iter()
+                            .all(|sum| *sum == 3)
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn reductions_longer_than_what_the_network_keeps_wait_in_no_circle() {
     for in_place in [[true, true], [true, false]] {
         on_every_rank(ranks_over_net(2), move |comm| {
@@ -160,7 +187,8 @@ fn lengths_that_differ_are_a_mismatch_also_between_a_direct_and_a_slotted_block(
     }
 }
 
-/// A large reduction and a large gather in which the others do not take part.
+/// A large reduction, or a large gather, in which the others do not take part; over edges that a barrier
+/// has connected before.
 fn alone(comm: &Communicator, reduces: bool) -> Error {
     let input = vec![1_u8; VAST_BYTES];
     if reduces {
@@ -176,6 +204,7 @@ fn alone(comm: &Communicator, reduces: bool) -> Error {
 fn an_abort_in_the_middle_ends_the_call_on_every_rank() {
     for reduces in [true, false] {
         let errors = on_every_rank(ranks_over_net(2), move |comm| {
+            comm.barrier().unwrap();
             if comm.rank() == 0 {
                 return alone(comm, reduces);
             }
@@ -200,6 +229,7 @@ fn a_deadline_in_the_middle_ends_the_call() {
         })
         .unwrap();
         let errors = on_every_rank(comms, move |comm| {
+            comm.barrier().unwrap();
             if comm.rank() == 0 {
                 return alone(comm, reduces);
             }
@@ -220,6 +250,7 @@ fn a_rank_that_leaves_in_the_middle_ends_the_call() {
             .into_iter()
             .map(|comm| {
                 std::thread::spawn(move || {
+                    comm.barrier().unwrap();
                     if comm.rank() == 0 {
                         return Some(alone(&comm, reduces));
                     }
