@@ -6,8 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use calls::{Call, FORMS, KINDS, check};
-use comm_api::{Communicator, DType, Error, ErrorKind, ReduceOp, TensorMut};
+use calls::{Call, DTYPES, FORMS, KINDS, check};
+use comm_api::{Communicator, Error, ErrorKind, ReduceOp, TensorMut};
 use support::on_every_rank;
 
 /// More than the kernel keeps for a connection of two sockets that nobody receives from.
@@ -52,7 +52,7 @@ fn every_collective_is_right_with_blocks_of_several_slices_on_several_channels()
                         comm,
                         &Call {
                             kind,
-                            dtype: [DType::F32, DType::Bf16][turn],
+                            dtype: DTYPES[(index + 6 * turn) % DTYPES.len()],
                             op,
                             root: index as u32 % ranks,
                             count: 330_007,

@@ -28,7 +28,6 @@ const DIRECT_FROM_STEPS: usize = 2;
 /// The blocks of one operation that go directly, and those of which that is not known yet.
 #[derive(Debug)]
 pub(super) struct DirectBlocks {
-    identity: Identity,
     outgoing: Vec<Outgoing>,
     incoming: Vec<Incoming>,
     /// Those that are not done.
@@ -81,9 +80,8 @@ unsafe impl Send for DirectBlocks {}
 
 impl DirectBlocks {
     /// Sees which blocks of a plan whose edges are known can go directly.
-    pub(super) fn new(plan: &Plan, identity: Identity, buffers: Buffers, ends: &Ends) -> Self {
+    pub(super) fn new(plan: &Plan, buffers: Buffers, ends: &Ends) -> Self {
         let mut blocks = Self {
-            identity,
             outgoing: Vec::new(),
             incoming: Vec::new(),
             left: 0,
@@ -162,18 +160,19 @@ impl DirectBlocks {
     pub(super) fn advance(
         &mut self,
         ends: &mut Ends,
+        identity: &Identity,
         may_receive: bool,
         budget: &mut usize,
     ) -> Result<bool> {
         let mut moved = false;
         for block in &mut self.outgoing {
             let before = block.stage;
-            moved |= block.advance(ends, &self.identity, budget)?;
+            moved |= block.advance(ends, identity, budget)?;
             self.left -= usize::from(block.stage != before && block.stage == Stage::Done);
         }
         for block in &mut self.incoming {
             let before = block.stage;
-            moved |= block.advance(ends, &self.identity, may_receive, budget)?;
+            moved |= block.advance(ends, identity, may_receive, budget)?;
             let ended = matches!(block.stage, Stage::Done | Stage::InSteps);
             self.left -= usize::from(block.stage != before && ended);
         }

@@ -102,14 +102,14 @@ impl ProgramRun {
         let (identity, buffers) = (self.context.identity, self.context.buffers);
         let direct = self
             .direct
-            .get_or_insert_with(|| DirectBlocks::new(&self.plan, identity, buffers, ends));
+            .get_or_insert_with(|| DirectBlocks::new(&self.plan, buffers, ends));
         loop {
             let mut moved = false;
             if !direct.is_done() {
                 // What comes must not take the place of what has not gone.
                 let keeps = self.context.may_offer;
                 let may_receive = keeps || cursors_done(&self.plan, &self.first, &self.others);
-                moved = direct.advance(ends, may_receive, &mut budget)?;
+                moved = direct.advance(ends, &identity, may_receive, &mut budget)?;
             }
             let network_done = direct.is_done();
             let network_busy = moved && !network_done;
