@@ -3,10 +3,11 @@
 //! `cargo xtask instructions` runs this under valgrind, once for each path, and counts what happens
 //! below the function [`counted`] alone. Without valgrind it only makes the calls.
 //!
-//! Usage: `instructions send_recv|all_reduce CALLS`.
+//! Usage: `instructions send_recv|broadcast|all_reduce|all_gather CALLS`.
 //!
 //! `send_recv` sends to a peer whose slots are free and receives what was sent, on one thread, so it
-//! never waits. Before each `all_reduce` the thread sleeps until its peer, a second thread, has most
+//! never waits; `broadcast` is the call of the root and then that of the other rank, likewise. Before
+//! each `all_reduce` or `all_gather` the thread sleeps until its peer, a second thread, has most
 //! likely sent its part and gone to sleep itself, which makes waking it a part of the count; the
 //! shortest call is one in which it had.
 
@@ -31,10 +32,12 @@ fn main() -> Result<()> {
         comm_api::init_all_with(2, |builder| builder.only_transports(vec!["shm".to_owned()]))?;
     match path {
         "send_recv" => send_recv(&comms, calls),
+        "broadcast" => broadcast(&comms, calls),
         "all_reduce" => all_reduce(&comms, calls),
+        "all_gather" => all_gather(&comms, calls),
         _ => Err(Error::new(
             ErrorKind::InvalidArgument,
-            "there is no such path; use send_recv or all_reduce",
+            "there is no such path; use send_recv, broadcast, all_reduce or all_gather",
         )),
     }
 }
@@ -63,15 +66,54 @@ fn send_recv(comms: &[Communicator], calls: usize) -> Result<()> {
     Ok(())
 }
 
+fn broadcast(comms: &[Communicator], calls: usize) -> Result<()> {
+    let mut sent = [1.0_f64];
+    let mut received = [0.0_f64];
+    // Edges connect only while both ranks are in the call.
+    std::thread::scope(|scope| {
+        let peer = scope.spawn(|| comms[1].broadcast(black_box(&mut received), 0));
+        comms[0].broadcast(black_box(&mut sent), 0)?;
+        joined(peer.join())
+    })?;
+    let mut both = || {
+        comms[0].broadcast(black_box(&mut sent), 0)?;
+        comms[1].broadcast(black_box(&mut received), 0)
+    };
+    for _ in 0..WARM_UP {
+        both()?;
+    }
+    for _ in 0..calls {
+        counted(&mut both)?;
+    }
+    Ok(())
+}
+
 fn all_reduce(comms: &[Communicator], calls: usize) -> Result<()> {
+    against_a_sleeper(comms, calls, |comm| {
+        let mut buffer = [0.0_f64];
+        move || comm.all_reduce(black_box(&mut buffer), ReduceOp::Sum)
+    })
+}
+
+fn all_gather(comms: &[Communicator], calls: usize) -> Result<()> {
+    against_a_sleeper(comms, calls, |comm| {
+        let mut buffer = [0.0_f64; 2];
+        move || comm.all_gather(black_box(&mut buffer))
+    })
+}
+
+/// Counts the calls of rank 0, whose peer is asleep in its own call each time.
+fn against_a_sleeper<'a, C: FnMut() -> Result<()>>(
+    comms: &'a [Communicator],
+    calls: usize,
+    call: impl Fn(&'a Communicator) -> C + Sync,
+) -> Result<()> {
     std::thread::scope(|scope| {
         let peer = scope.spawn(|| {
-            let mut buffer = [0.0_f64];
-            (0..WARM_UP + calls)
-                .try_for_each(|_| comms[1].all_reduce(black_box(&mut buffer), ReduceOp::Sum))
+            let mut call = call(&comms[1]);
+            (0..WARM_UP + calls).try_for_each(|_| call())
         });
-        let mut buffer = [0.0_f64];
-        let mut call = || comms[0].all_reduce(black_box(&mut buffer), ReduceOp::Sum);
+        let mut call = call(&comms[0]);
         for _ in 0..WARM_UP {
             call()?;
         }
@@ -79,7 +121,11 @@ fn all_reduce(comms: &[Communicator], calls: usize) -> Result<()> {
             std::thread::sleep(UNTIL_THE_PEER_SLEEPS);
             counted(&mut call)?;
         }
-        peer.join()
-            .map_err(|_| Error::new(ErrorKind::Internal, "the peer panicked"))?
+        joined(peer.join())
     })
+}
+
+/// The result of a thread.
+fn joined(result: std::thread::Result<Result<()>>) -> Result<()> {
+    result.map_err(|_| Error::new(ErrorKind::Internal, "the peer panicked"))?
 }

@@ -65,7 +65,7 @@ pub use comm_runtime::control::{
     ProcessOptions,
 };
 pub use comm_runtime::{
-    Arrived, ConnectedEdge, Explanation, Frame, FrameHead, FrameOptions, FrameRef, Plan,
+    Arrived, ConnectedEdge, Explanation, Frame, FrameHead, FrameOptions, FrameRef, MemStats, Plan,
     PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy,
 };
 pub use half::{bf16, f16};

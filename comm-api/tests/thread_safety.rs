@@ -12,7 +12,7 @@ use comm_core::doorbell::{Doorbell, Doorbells, PeerDoorbells, RingTarget, Ticket
 use comm_core::fifo::{
     Arrived, Claim, FifoLayout, FifoMemory, FifoReceiver, FifoSender, Offer, Offers, PeerMemory,
 };
-use comm_core::memory::{SealedMemory, SharedMapping};
+use comm_core::memory::{ReadMapping, SealedMemory, SharedMapping};
 use comm_core::net::{
     MemoryRegion, MrSlice, NetBackend, NetConnect, NetListener, NetProperties, NetRecv, NetSend,
     Quiesce, Reach, Region, RemoteSlice, Transfer, WakeSource,
@@ -76,6 +76,7 @@ table! {
     "Waited" Waited, yes, yes;
     "PeerInfo" PeerInfo, yes, yes;
     "Explanation" Explanation, yes, yes;
+    "MemStats" MemStats, yes, yes;
     "ConnectedEdge" ConnectedEdge, yes, yes;
     "Plan" Plan, yes, yes;
     "PlanConfig" PlanConfig, yes, yes;
@@ -169,6 +170,7 @@ table! {
     "PeerDoorbells" PeerDoorbells, yes, yes;
     "SharedMapping" SharedMapping, yes, yes;
     "SealedMemory" SealedMemory, yes, yes;
+    "ReadMapping" ReadMapping, yes, yes;
     "HostDevice" HostDevice, yes, yes;
     "DeviceMemory" DeviceMemory, yes, yes;
     "CopyEvent" CopyEvent, yes, yes;

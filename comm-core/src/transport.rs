@@ -144,6 +144,10 @@ pub struct Capabilities {
     pub passes_fds: bool,
     /// Its edges carry [offers](crate::fifo::Offers): both ends use the same addresses.
     pub shares_address_space: bool,
+    /// Its receiving ends take offers of memory that they [have
+    /// mapped](crate::fifo::FifoMemory::mapping), so that processes at its ends map each other's
+    /// allocations.
+    pub maps_memory: bool,
     /// Moves device memory without staging it in host memory.
     pub device_memory: bool,
 }

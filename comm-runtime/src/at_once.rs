@@ -1,12 +1,13 @@
-//! The short cut of small reductions: on the caller's stack, without a queueable call around it.
+//! The short cut of small collectives: on the caller's stack, without a queueable call around them.
 //!
 //! # Contract
 //!
-//! * The same state machine as everywhere ([`OneShotReduce`]), driven in place as long as the wait
-//!   policy spins. What is not complete by then goes on as an ordinary operation, from where it
+//! * The same steps over the same edges as everywhere ([`Shortcut`]), driven in place as long as the
+//!   wait policy spins. What is not complete by then goes on as an ordinary operation, from where it
 //!   stands: nothing is sent or received twice.
 //! * Nothing has happened when the short cut is not taken: the lane is busy, edges are missing, or the
 //!   communicator does not work any more. The general path then finds out for itself.
+//! * What the peers wait for goes first; the books are kept while this rank waits for them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,58 +19,125 @@ use crate::communicator::Core;
 use crate::drive::BUDGET_BYTES;
 use crate::edge::ends::Identity;
 use crate::lane::{Driving, Lane};
-use crate::operation::{Buffers, DirectFold, Fold, HostOperation, OneShotReduce, Progress};
-use crate::plan::Plan;
+use crate::operation::{Buffers, Ends, HostOperation, OneShotReduce, PairFold, Progress, RoundRun};
+use crate::plan::{Plan, Shortcut};
+
+/// A state machine that begins on the caller's stack.
+trait Begun {
+    fn advance(&mut self, ends: &mut Ends) -> Result<Progress>;
+
+    /// The same operation, at the same point, as one that can be handed on.
+    fn keeping(self, plan: Arc<Plan>) -> HostOperation;
+}
+
+impl Begun for PairFold<'_> {
+    #[inline]
+    fn advance(&mut self, ends: &mut Ends) -> Result<Progress> {
+        self.advance(ends)
+    }
+
+    fn keeping(self, plan: Arc<Plan>) -> HostOperation {
+        self.keeping(plan)
+    }
+}
+
+impl Begun for RoundRun<'_> {
+    #[inline]
+    fn advance(&mut self, ends: &mut Ends) -> Result<Progress> {
+        self.advance(ends)
+    }
+
+    fn keeping(self, plan: Arc<Plan>) -> HostOperation {
+        self.keeping(plan)
+    }
+}
+
+impl Begun for OneShotReduce<&Plan> {
+    #[inline]
+    fn advance(&mut self, ends: &mut Ends) -> Result<Progress> {
+        self.advance(ends, BUDGET_BYTES)
+    }
+
+    fn keeping(self, plan: Arc<Plan>) -> HostOperation {
+        HostOperation::OneShotReduce(self.keeping(plan))
+    }
+}
+
+/// A call that has its place in the lane's order.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    lane: &'a Lane,
+    plan: &'a Arc<Plan>,
+    identity: &'a Identity,
+    buffers: Buffers,
+}
 
 impl Core {
-    /// Carries a one-shot reduction out, if that can be begun at once; `None` otherwise.
+    /// Carries a collective out, if it has a short cut and can be begun at once; `None` otherwise.
     #[inline]
-    pub(crate) fn try_fold_at_once(
-        &self,
-        plan: &Arc<Plan>,
-        buffers: Buffers,
-    ) -> Option<Result<()>> {
-        let fold = plan.fold()?;
-        if DirectFold::is_long_enough(plan) || !plan.is_resolved() || !self.is_open() {
+    pub(crate) fn try_at_once(&self, plan: &Arc<Plan>, buffers: Buffers) -> Option<Result<()>> {
+        let shortcut = plan.shortcut()?;
+        let edges = plan.first_edges()?;
+        if !self.is_open() {
             return None;
         }
         let lane = self.collective_lane();
-        let driving = lane.try_acquire_idle()?;
-        self.note_user();
-        Some(self.fold_at_once(lane, driving, plan, fold, buffers))
+        let mut driving = lane.try_acquire_idle()?;
+        let identity = &Identity::new(plan.signature(driving.next_sequence));
+        driving.next_sequence += 1;
+        let place = Place {
+            lane,
+            plan,
+            identity,
+            buffers,
+        };
+        Some(match shortcut {
+            Shortcut::Pair(fold) => {
+                let run = PairFold::new(plan, *fold, edges, identity, buffers);
+                self.at_once(place, driving, run)
+            }
+            Shortcut::Fold(fold) => {
+                let run = OneShotReduce::new(&**plan, *fold, *identity, buffers);
+                self.at_once(place, driving, run)
+            }
+            Shortcut::Round(round) => {
+                let run = RoundRun::new(round, edges, identity, buffers);
+                self.at_once(place, driving, run)
+            }
+        })
     }
 
     #[inline]
-    fn fold_at_once(
+    fn at_once(
         &self,
-        lane: &Lane,
+        place: Place<'_>,
         mut driving: Driving<'_>,
-        plan: &Arc<Plan>,
-        fold: Fold,
-        buffers: Buffers,
+        mut run: impl Begun,
     ) -> Result<()> {
-        let signature = plan.signature(driving.next_sequence);
-        let identity = Identity::new(signature);
-        driving.next_sequence += 1;
-        lane.history.record(&signature);
-        let mut run = OneShotReduce::new(&**plan, fold, identity, buffers);
         let mut looks = 0;
-        let stopped = loop {
-            match run.advance(&mut driving.ends, BUDGET_BYTES) {
+        loop {
+            let progress = run.advance(&mut driving.ends);
+            if looks == 0 {
+                place.lane.history.record(&place.identity.signature);
+                self.note_user();
+            }
+            match progress {
                 Ok(Progress::Done) => {
-                    self.leave(lane, driving);
+                    self.leave(place.lane, driving);
                     return Ok(());
                 }
-                Ok(Progress::Moved) => break ControlFlow::Continue(()),
                 Ok(Progress::Blocked) if looks < self.policy.spins => {
                     looks += 1;
                     std::hint::spin_loop();
                 }
-                Ok(Progress::Blocked) => break ControlFlow::Continue(()),
-                Err(error) => break ControlFlow::Break(error),
+                Ok(Progress::Moved | Progress::Blocked) => {
+                    return self.go_on(place, driving, run, ControlFlow::Continue(()));
+                }
+                Err(error) => {
+                    return self.go_on(place, driving, run, ControlFlow::Break(error));
+                }
             }
-        };
-        self.go_on(lane, driving, plan, buffers, run, stopped)
+        }
     }
 
     /// Makes an ordinary operation of what the short cut could not complete.
@@ -77,20 +145,19 @@ impl Core {
     #[inline(never)]
     fn go_on(
         &self,
-        lane: &Lane,
+        place: Place<'_>,
         mut driving: Driving<'_>,
-        plan: &Arc<Plan>,
-        buffers: Buffers,
-        run: OneShotReduce<&Plan>,
+        run: impl Begun,
         stopped: ControlFlow<Error>,
     ) -> Result<()> {
+        let Place { lane, plan, .. } = place;
         let call = Call::Collective {
             plan: Arc::clone(plan),
-            buffers,
+            buffers: place.buffers,
         };
         let mut active = Active::new(call, self.operation_timeout);
-        active.identity = Some(run.identity());
-        active.operation = Some(HostOperation::OneShotReduce(run.keeping(Arc::clone(plan))));
+        active.identity = Some(*place.identity);
+        active.operation = Some(run.keeping(Arc::clone(plan)));
         match stopped {
             ControlFlow::Continue(()) => self.run(lane, driving, active),
             ControlFlow::Break(error) => {

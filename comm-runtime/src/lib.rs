@@ -26,6 +26,7 @@ mod history;
 mod lane;
 mod operation;
 mod plan;
+mod region;
 mod settings;
 mod wait;
 mod worker;
@@ -37,5 +38,6 @@ pub use communicator::{
 };
 pub use edge::connect::ConnectedEdge;
 pub use plan::{Plan, PlanConfig, Request};
+pub use region::MemStats;
 pub use settings::{Setting, Settings, Source};
 pub use wait::WaitPolicy;

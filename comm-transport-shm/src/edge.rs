@@ -93,7 +93,7 @@ impl RecvSetup for ShmRecvSetup {
         self.key.check(Role::Sender, handle)?;
         let [doorbells] = exactly(remote.fds)?;
         let target = ring_target(&self.doorbells, doorbells)?;
-        let mut memory = fifo(self.memory.into_mapping(), self.key.layout())?;
+        let mut memory = fifo(self.memory.into_mapping(), self.key.layout())?.mapping();
         if let Some(peer) = self.pulls.then(|| probe.try_reach()).flatten() {
             memory = memory.pulling(Arc::new(peer));
         }

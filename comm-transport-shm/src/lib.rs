@@ -30,6 +30,8 @@
 //! * Ranks that are threads of one process are served in the same way.
 //! * If asked to ([`ShmTransport::pulling`]), a receiving end reads what a sender offers straight from
 //!   its process (module `pull`), and never writes there.
+//! * Every receiving end takes offers of memory that its process has mapped of the sender's, which is the
+//!   runtime's business.
 //! * A peer can write wrong contents, which is an error or a wrong payload here, and nothing worse.
 //!
 //! With the Cargo feature `named` there is `ShmTransport::named`, which uses named segments instead:
@@ -175,6 +177,7 @@ impl Transport for ShmTransport {
         let mut capabilities = Capabilities::default();
         capabilities.same_process = true;
         capabilities.same_host = true;
+        capabilities.maps_memory = !matches!(self.state, State::Disabled(_));
         capabilities.passes_fds = matches!(self.state, State::Enabled(_));
         capabilities
     }

@@ -238,3 +238,37 @@ fn loom_a_pull_that_stands_has_read_before_the_sender_took_its_memory_back() {
         receiving.join().unwrap();
     });
 }
+
+#[test]
+fn loom_mapped_memory_that_stands_was_read_before_the_sender_took_it_back() {
+    model(|| {
+        let bells = crate::doorbell::RingTarget::Local(Doorbells::local());
+        let word = Arc::new(loom::sync::atomic::AtomicU64::new(1));
+        let memory = FifoMemory::heap(FifoLayout::new(64).unwrap());
+        let mut sender = memory.another().into_sender(bells.clone());
+        let mut receiver = memory.mapping().into_receiver(bells);
+        let mut offers = sender.mapped_offers().unwrap();
+        let header = StepHeader {
+            bytes: 8,
+            signature_hash: 1,
+            signature: [1; 3],
+        };
+        // SAFETY: nobody uses the address; the word that stands for the memory lives until the threads
+        // were joined.
+        assert!(unsafe { sender.try_offer_mapped(&mut offers, std::ptr::null(), header) }.unwrap());
+        let mapped = Arc::clone(&word);
+        let receiving = thread::spawn(move || {
+            if receiver.try_step().unwrap().is_none() {
+                return;
+            }
+            assert!(receiver.mapped_offer().is_some());
+            let got = mapped.load(loom::sync::atomic::Ordering::Relaxed);
+            if receiver.offer_stands() {
+                assert_eq!(got, 1, "the sender had its memory back");
+            }
+        });
+        offers.revoke();
+        word.store(77, loom::sync::atomic::Ordering::Relaxed);
+        receiving.join().unwrap();
+    });
+}

@@ -27,6 +27,11 @@ const ALIGN_BYTES: usize = align_of::<FifoControl>();
 /// Alignment of every slot: a cache line.
 const SLOT_ALIGN_BYTES: usize = 64;
 
+/// The receiver reads any memory of the sender's process, by the system.
+const PULLS: u32 = 1;
+/// The receiver reads what it has mapped of the sender's memory.
+const MAPS: u32 = 2;
+
 /// Alone on two cache lines, since processors prefetch lines in pairs.
 #[repr(C, align(128))]
 #[derive(Debug)]
@@ -56,8 +61,8 @@ pub(super) struct FifoControl {
     pub(super) sender_closed: Alone<AtomicU32>,
     /// Not 0 once the receiver is gone.
     pub(super) receiver_closed: Alone<AtomicU32>,
-    /// Not 0 once a receiver in another process has found that it can pull what is offered.
-    pub(super) pulls: Alone<AtomicU32>,
+    /// What a receiver in another process can do with offers: [`PULLS`] and [`MAPS`].
+    pub(super) takes: Alone<AtomicU32>,
     pub(super) lines: [Line; SLOTS],
     /// Who may use the memory that the step of this place offers; see [`super::offer`].
     pub(super) claims: [Alone<AtomicU64>; SLOTS],
@@ -82,7 +87,7 @@ impl FifoControl {
             sender_waiter: Alone(AtomicU32::new(0)),
             sender_closed: Alone(AtomicU32::new(0)),
             receiver_closed: Alone(AtomicU32::new(0)),
-            pulls: Alone(AtomicU32::new(0)),
+            takes: Alone(AtomicU32::new(0)),
             lines: std::array::from_fn(|_| Line {
                 words: std::array::from_fn(|_| AtomicU64::new(0)),
                 stamp: AtomicU64::new(0),
@@ -156,6 +161,8 @@ pub struct FifoMemory {
     offers: bool,
     /// By which a receiver reads what a sender in another process offers.
     peer: Option<Arc<dyn PeerMemory>>,
+    /// Whether the receiver knows what it has mapped of the sender's memory.
+    maps: bool,
     /// Keeps the memory alive.
     owner: Arc<dyn Any + Send + Sync>,
 }
@@ -200,6 +207,7 @@ impl FifoMemory {
             layout,
             offers: false,
             peer: None,
+            maps: false,
             owner: Arc::new(Heap {
                 control,
                 _slots: bytes,
@@ -257,6 +265,7 @@ impl FifoMemory {
             layout,
             offers: false,
             peer: None,
+            maps: false,
             owner,
         })
     }
@@ -265,13 +274,26 @@ impl FifoMemory {
     /// sender may [offer](Offers) what it sends; the sender learns of it at once.
     #[must_use]
     pub fn pulling(self, peer: Arc<dyn PeerMemory>) -> Self {
-        // Release: pairs with the Acquire load in `receiver_pulls`, for form's sake; nothing else is
-        // read because of it.
-        self.control().pulls.0.store(1, Ordering::Release);
+        self.announce(PULLS);
         Self {
             peer: Some(peer),
             ..self
         }
+    }
+
+    /// The same memory for a receiver whose owner looks up what it has mapped of the sender's memory
+    /// ([`FifoReceiver::mapped_offer`]), so that the sender may
+    /// [offer](FifoSender::try_offer_mapped) that; the sender learns of it at once.
+    #[must_use]
+    pub fn mapping(self) -> Self {
+        self.announce(MAPS);
+        Self { maps: true, ..self }
+    }
+
+    fn announce(&self, what: u32) {
+        // Release: pairs with the Acquire load in `receiver_takes`, for form's sake; nothing else is
+        // read because of it.
+        self.control().takes.0.fetch_or(what, Ordering::Release);
     }
 
     /// The writing end, for a receiver elsewhere; `receiver` are the doorbells of the reading
@@ -317,11 +339,26 @@ impl FifoMemory {
     /// Whether the receiver has said that it pulls what the sender offers.
     #[inline]
     pub(super) fn receiver_pulls(&self) -> bool {
-        self.control().pulls.0.load(Ordering::Acquire) != 0
+        self.receiver_takes(PULLS)
+    }
+
+    /// Whether the receiver has said that it takes offers of memory that it has mapped.
+    #[inline]
+    pub(super) fn receiver_maps(&self) -> bool {
+        self.receiver_takes(MAPS)
+    }
+
+    #[inline]
+    fn receiver_takes(&self, what: u32) -> bool {
+        self.control().takes.0.load(Ordering::Acquire) & what != 0
     }
 
     pub(super) const fn can_pull(&self) -> bool {
         self.peer.is_some()
+    }
+
+    pub(super) const fn can_look_up(&self) -> bool {
+        self.maps
     }
 
     /// By which the receiver reads the sender's process, if it can.

@@ -38,6 +38,10 @@
 //!   something to both ends, and on one whose receiver [pulls](FifoMemory::pulling): it hands
 //!   addresses to the system and never uses them itself. Elsewhere an offer is a protocol violation,
 //!   and its addresses are never looked at.
+//! * Offers of **mapped** memory ([`FifoSender::try_offer_mapped`]) exist on a FIFO whose receiver
+//!   [looks addresses up](FifoMemory::mapping) among what it has mapped of the sender's memory. They
+//!   are marked as such, so memory that a sender does not vouch for is never taken for mapped memory
+//!   that was at the same address before. A receiver can do one without the other.
 //! * The sender may be at most [`SLOTS`] steps ahead of the credit (`head`) that the receiver gave
 //!   back; otherwise it gets "not now". Memory is bounded by the layout.
 //! * One sender and one receiver, each used by one thread at a time. No call blocks, allocates
@@ -110,6 +114,9 @@ const OFFER_WORDS: usize = 2;
 
 /// Bit of a descriptor's length that makes the step an offer.
 const OFFER_FLAG: u64 = 1 << 63;
+
+/// Bit of the length of an offer of memory that the receiver has mapped.
+const MAPPED_FLAG: u64 = 1 << 62;
 
 /// Stamp bit of steps whose payload is in the slot.
 const SLOT_FLAG: u64 = 1 << 63;

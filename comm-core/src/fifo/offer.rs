@@ -21,6 +21,11 @@
 //! dead or hostile, a revocation takes one operation on the word, and CLAIMED does not occur. Such an
 //! offer has no target: a process writes only to its own memory.
 //!
+//! Or it has **mapped** the memory for reading, which the two processes agreed on beside the FIFO. The
+//! sender says so with the offer ([`FifoSender::try_offer_mapped`](super::FifoSender::try_offer_mapped)),
+//! and the address is not used but looked up. Everything else is as for a pull: read first, and then
+//! look whether the offer stands. Such a receiver need not be able to pull.
+//!
 //! # States
 //!
 //! ```text

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Claim, DESCRIPTOR_WORDS, FifoMemory, OFFER_FLAG, SLOT_FLAG, SLOTS, SMALL_BYTES, offer,
-    protocol_violation, stamp_hash, stamp_is_of,
+    Claim, DESCRIPTOR_WORDS, FifoMemory, MAPPED_FLAG, OFFER_FLAG, SLOT_FLAG, SLOTS, SMALL_BYTES,
+    offer, protocol_violation, stamp_hash, stamp_is_of,
 };
 use crate::doorbell::{Doorbell, RingTarget};
 use crate::sync::atomic::Ordering;
@@ -30,7 +30,8 @@ pub enum Arrived {
     },
     /// The payload is in a slot.
     Slot(StepRead),
-    /// The sender offers its own memory: use it under a [`FifoReceiver::claim`].
+    /// The sender offers its own memory: to be used under a [`FifoReceiver::claim`], looked up
+    /// ([`FifoReceiver::mapped_offer`]) or [pulled](FifoReceiver::pull).
     Offer(StepHeader),
 }
 
@@ -155,28 +156,57 @@ impl FifoReceiver {
         let Some(peer) = self.memory.peer() else {
             return Err(protocol_violation("an offer over an edge without"));
         };
-        let word = self.memory.claim(self.next);
-        let offered = offer::offered(self.next);
-        // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
-        let source = self.memory.line(self.next).words[DESCRIPTOR_WORDS].load(Ordering::Relaxed);
-        let source = source.wrapping_add(offset as u64);
+        let source = self.offered_address().wrapping_add(offset as u64);
         // SAFETY: the caller's promise.
         let read = unsafe { peer.read(source, target, bytes) };
-        // AcqRel: what was read comes before a revocation that is ordered behind this. A store of the
-        // same value, since a load would not order the reads before it.
-        let stands = word
-            .compare_exchange(offered, offered, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
         // A sender that has given up may also have unmapped what it offered.
-        if stands {
+        if self.offer_stands() {
             read.map(|()| true)
         } else {
             Ok(false)
         }
     }
 
-    const fn reaches_offers(&self) -> bool {
-        self.memory.allows_offers() || self.memory.can_pull()
+    /// The address, in the sender's process, of what the next step offers, if the sender says that
+    /// this end has it mapped.
+    ///
+    /// Whoever reads the memory looks afterwards whether the [offer
+    /// stands](FifoReceiver::offer_stands); if not, what was read is void. The step must be the offer
+    /// that [`FifoReceiver::try_step`] found. The address is a number from another process, to be
+    /// looked up and never to be used.
+    #[must_use]
+    pub fn mapped_offer(&self) -> Option<u64> {
+        // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
+        let bytes = self.memory.line(self.next).words[0].load(Ordering::Relaxed);
+        (self.memory.can_look_up() && bytes & MAPPED_FLAG != 0).then(|| self.offered_address())
+    }
+
+    /// Whether the sender has not revoked the offer at hand; what was read before is what was offered
+    /// then.
+    ///
+    /// For offers between processes.
+    #[must_use]
+    pub fn offer_stands(&self) -> bool {
+        let word = self.memory.claim(self.next);
+        let offered = offer::offered(self.next);
+        // AcqRel: what was read comes before a revocation that is ordered behind this. A store of the
+        // same value, since a load would not order the reads before it.
+        word.compare_exchange(offered, offered, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    fn offered_address(&self) -> u64 {
+        // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
+        self.memory.line(self.next).words[DESCRIPTOR_WORDS].load(Ordering::Relaxed)
+    }
+
+    /// Whether this end has a way to memory that is offered like this.
+    const fn reaches(&self, flags: u64) -> bool {
+        if flags & MAPPED_FLAG != 0 {
+            self.memory.can_look_up()
+        } else {
+            self.memory.allows_offers() || self.memory.can_pull()
+        }
     }
 
     /// Gives the step that [`FifoReceiver::try_step`] found back to the sender.
@@ -240,12 +270,12 @@ impl FifoReceiver {
         // Relaxed: ordered by the Acquire load of the stamp in `try_step`.
         let [bytes, signature @ ..]: [u64; DESCRIPTOR_WORDS] =
             std::array::from_fn(|index| words[index].load(Ordering::Relaxed));
-        let is_offer = bytes & OFFER_FLAG != 0 && self.reaches_offers();
+        let is_offer = bytes & OFFER_FLAG != 0 && self.reaches(bytes);
         if bytes > self.step_bytes() as u64 && !is_offer {
             return Err(protocol_violation("length of a step"));
         }
         let header = StepHeader {
-            bytes: (bytes & !OFFER_FLAG) as usize,
+            bytes: (bytes & !(OFFER_FLAG | MAPPED_FLAG)) as usize,
             signature_hash,
             signature,
         };

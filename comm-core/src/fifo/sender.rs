@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    FifoMemory, OFFER_FLAG, Offer, Offers, SLOT_FLAG, SLOTS, SMALL_BYTES, offer,
+    FifoMemory, MAPPED_FLAG, OFFER_FLAG, Offer, Offers, SLOT_FLAG, SLOTS, SMALL_BYTES, offer,
     protocol_violation, stamp,
 };
 use crate::doorbell::{Doorbell, RingTarget};
@@ -129,6 +129,12 @@ impl FifoSender {
         self.memory.allows_offers()
     }
 
+    /// Whether the receiver, of another process, has said that it pulls.
+    #[must_use]
+    pub fn is_pulled(&self) -> bool {
+        self.memory.receiver_pulls()
+    }
+
     /// What keeps track of the offers of one operation, or `None` if the edge carries none: the
     /// receiver is of another process and has not said that it pulls.
     #[must_use]
@@ -137,13 +143,28 @@ impl FifoSender {
             .then(|| Offers::new(self.memory.another(), self.next))
     }
 
+    /// As [`FifoSender::offers`], for memory that the receiver has mapped; `None` if it has not said
+    /// that it looks there.
+    #[must_use]
+    pub fn mapped_offers(&self) -> Option<Offers> {
+        self.takes_mapped_offers()
+            .then(|| Offers::new(self.memory.another(), self.next))
+    }
+
+    /// Whether the receiver takes offers of memory that it has mapped.
+    #[must_use]
+    #[inline]
+    pub fn takes_mapped_offers(&self) -> bool {
+        !self.memory.allows_offers() && self.memory.receiver_maps()
+    }
+
     /// Publishes an offer of `header.bytes` bytes of this process's memory as the next step;
     /// `false` if there is no credit now.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if `offers` is of another FIFO; as for
-    /// [`FifoSender::try_send_small`] otherwise.
+    /// [`ErrorKind::InvalidArgument`] if `offers` is of another FIFO, or the receiver can't read any
+    /// memory ([`FifoSender::offers`]); as for [`FifoSender::try_send_small`] otherwise.
     ///
     /// # Safety
     ///
@@ -155,6 +176,47 @@ impl FifoSender {
         &mut self,
         offers: &mut Offers,
         offer: Offer,
+        header: StepHeader,
+    ) -> Result<bool> {
+        if !self.memory.allows_offers() && !self.memory.receiver_pulls() {
+            return Err(not_reached());
+        }
+        self.publish_offer(offers, offer, 0, header)
+    }
+
+    /// As [`FifoSender::try_offer`], for memory that the receiver has mapped: `source` is its address
+    /// in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if `offers` is of another FIFO or the receiver does not look
+    /// addresses up; as for [`FifoSender::try_send_small`] otherwise.
+    ///
+    /// # Safety
+    ///
+    /// As for [`FifoSender::try_offer`]. The receiver must have confirmed that it has mapped the whole
+    /// range, else it reports the offer as a breach of the protocol.
+    pub unsafe fn try_offer_mapped(
+        &mut self,
+        offers: &mut Offers,
+        source: *const u8,
+        header: StepHeader,
+    ) -> Result<bool> {
+        if !self.takes_mapped_offers() {
+            return Err(not_reached());
+        }
+        let offer = Offer {
+            source,
+            target: std::ptr::null_mut(),
+        };
+        self.publish_offer(offers, offer, MAPPED_FLAG, header)
+    }
+
+    fn publish_offer(
+        &mut self,
+        offers: &mut Offers,
+        offer: Offer,
+        flag: u64,
         header: StepHeader,
     ) -> Result<bool> {
         if !offers.are_of(&self.memory) {
@@ -175,7 +237,7 @@ impl FifoSender {
         let [source, target] = offer.to_words();
         self.publish_words(
             [
-                header.bytes as u64 | OFFER_FLAG,
+                header.bytes as u64 | OFFER_FLAG | flag,
                 first,
                 second,
                 third,
@@ -376,6 +438,15 @@ fn not_handed_out() -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
         "a slot was published that try_slot had not handed out",
+    )
+}
+
+#[cold]
+#[inline(never)]
+fn not_reached() -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "memory was offered to a receiver that does not reach it",
     )
 }
 

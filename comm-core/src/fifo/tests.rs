@@ -1,5 +1,6 @@
 //! Clauses of the FIFO's contract, checked on the heap by one thread.
 
+mod mapped;
 mod offers;
 mod pulls;
 #[cfg(target_os = "linux")]

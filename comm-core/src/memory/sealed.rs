@@ -36,7 +36,7 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    fn new(fd: BorrowedFd<'_>, len_bytes: usize) -> Result<Self> {
+    pub(super) fn new(fd: BorrowedFd<'_>, len_bytes: usize) -> Result<Self> {
         // SAFETY: a new shared mapping at an address that the kernel chooses aliases nothing.
         let address = unsafe {
             rustix::mm::mmap(
@@ -78,21 +78,25 @@ impl SharedMapping {
     ///
     /// [`ErrorKind::ResourceExhausted`] if there is no memory for them.
     pub fn prefault(&self, len_bytes: usize) -> Result<()> {
+        match self.populate(len_bytes) {
+            Err(errno @ (Errno::NOMEM | Errno::FAULT)) => {
+                Err(refused("getting pages of shared memory", errno, len_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gets pages for the first `len_bytes`, if the kernel knows how.
+    pub(super) fn populate(&self, len_bytes: usize) -> rustix::io::Result<()> {
         let len_bytes = len_bytes.min(self.len_bytes);
         // SAFETY: the range lies in this mapping, and populating it leaves the contents as they
         // are.
-        let advised = unsafe {
+        unsafe {
             rustix::mm::madvise(
                 self.base.as_ptr().cast(),
                 len_bytes,
                 Advice::LinuxPopulateWrite,
             )
-        };
-        match advised {
-            Err(errno @ (Errno::NOMEM | Errno::FAULT)) => {
-                Err(refused("getting pages of shared memory", errno, len_bytes))
-            }
-            _ => Ok(()),
         }
     }
 }
@@ -163,6 +167,10 @@ impl SealedMemory {
         Ok(Self { fd, mapping })
     }
 
+    pub(super) const fn from_parts(fd: OwnedFd, mapping: SharedMapping) -> Self {
+        Self { fd, mapping }
+    }
+
     /// Closes the file and keeps the memory.
     #[must_use]
     pub fn into_mapping(self) -> SharedMapping {
@@ -202,7 +210,7 @@ impl SealedMemory {
 
 /// A memory file that can be sealed and, where the kernel knows how, never be executed: hosts with
 /// `vm.memfd_noexec=2` allow no other.
-fn create_file(name: &str) -> rustix::io::Result<OwnedFd> {
+pub(super) fn create_file(name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Kernels before 6.3 do not know NOEXEC_SEAL.
@@ -212,7 +220,7 @@ fn create_file(name: &str) -> rustix::io::Result<OwnedFd> {
 }
 
 /// What the kernel refused, and what its user can do about it.
-fn refused(what: &str, errno: Errno, len_bytes: usize) -> Error {
+pub(super) fn refused(what: &str, errno: Errno, len_bytes: usize) -> Error {
     let advice = match errno {
         Errno::NOSYS | Errno::PERM | Errno::ACCESS => {
             "the host forbids it; allow memfd_create, ftruncate, fcntl and mmap in the container's \

@@ -153,7 +153,7 @@ impl Communicator {
     #[inline]
     pub(super) fn collective(&self, request: &Request, buffers: Buffers) -> Result<()> {
         let plan = self.core.planner.cached(request)?;
-        if let Some(result) = self.core.try_fold_at_once(&plan, buffers) {
+        if let Some(result) = self.core.try_at_once(&plan, buffers) {
             return result;
         }
         let plan = Arc::clone(&plan);

@@ -14,6 +14,7 @@ use crate::blocked::{BlockedReport, MismatchQuery};
 use crate::control::{ControlHandler, Failure, Message, WireFailure};
 use crate::edge::connect::ConnectMessage;
 use crate::lane::{Lane, LaneKey};
+use crate::region::RegionMessage;
 
 /// Connecting an edge ([`ConnectMessage`]).
 const CONNECT: u16 = 1;
@@ -24,6 +25,8 @@ const MISMATCH: u16 = 3;
 
 /// A lane for frames has failed ([`FramePoison`]).
 const FRAME_POISON: u16 = 4;
+/// Memory that peers map ([`RegionMessage`]).
+const REGION: u16 = 5;
 
 /// How long leaving waits for the goodbyes to be written.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -124,6 +127,9 @@ impl Core {
             FRAME_POISON => {
                 decode(&message.payload).map(|poison| self.on_frame_poison(from, poison))
             }
+            REGION => decode(&message.payload).map(|region| {
+                self.on_region_message(from, region, message.fds, message.fds_error);
+            }),
             other => Err(
                 Error::new(ErrorKind::Protocol, "unknown kind of control message")
                     .with("kind", other),
@@ -136,6 +142,7 @@ impl Core {
 
     fn on_failure(&self, failure: Error) {
         if self.abort.fail(failure) {
+            self.forget_all_regions();
             self.wake_lanes();
         }
     }
@@ -171,6 +178,7 @@ impl Core {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(rank);
+        self.forget_regions_of(rank);
         self.wake_lanes();
     }
 
@@ -196,6 +204,18 @@ impl Core {
     ) -> Result<()> {
         self.control
             .send(peer, Message::new(CONNECT, encode(message)?).with_fds(fds))
+    }
+
+    /// Tells a peer something about a region; `fd` is the region's file.
+    pub(crate) fn tell_region(
+        &self,
+        peer: Rank,
+        message: &RegionMessage,
+        fd: Option<OwnedFd>,
+    ) -> Result<()> {
+        let fds = fd.into_iter().collect();
+        self.control
+            .send(peer, Message::new(REGION, encode(message)?).with_fds(fds))
     }
 
     pub(crate) fn tell_blocked(&self, peer: Rank, report: &BlockedReport) -> Result<()> {

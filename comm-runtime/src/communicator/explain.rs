@@ -8,6 +8,7 @@ use comm_core::{PeerInfo, Rank};
 use super::Communicator;
 use crate::control::Launcher;
 use crate::edge::connect::ConnectedEdge;
+use crate::region::MemStats;
 use crate::settings::Setting;
 use crate::wait::WaitPolicy;
 
@@ -36,6 +37,11 @@ pub struct Explanation {
     pub transports: TransportTable,
     /// Edges connected so far: those of collectives first, by peer and channel.
     pub edges: Vec<ConnectedEdge>,
+    /// The ranks that the latest [`mem_alloc`](Communicator::mem_alloc) of this rank concerned, each
+    /// with what keeps it from reading the memory directly; nothing if it does.
+    pub readers: Vec<(Rank, Option<String>)>,
+    /// What this process has allocated for direct reading and mapped of others.
+    pub memory: MemStats,
     /// Every effective value and its source.
     pub settings: Vec<Setting>,
     /// What else is to be said of the environment, such as variables that nothing reads.
@@ -59,6 +65,8 @@ impl Communicator {
             ring: core.planner.order().ranks(core.world_size()),
             transports: core.transport_table.clone(),
             edges,
+            readers: core.neighbours.readers(),
+            memory: self.mem_stats(),
             settings: core.settings.clone(),
             notes: core.notes.clone(),
             wait: core.policy,
@@ -116,6 +124,17 @@ impl fmt::Display for Explanation {
                 write!(f, "; not {name}: {reason}")?;
             }
             writeln!(f)?;
+        }
+        for (rank, obstacle) in &self.readers {
+            match obstacle {
+                None => writeln!(f, "memory of mem_alloc: read directly by rank {rank}")?,
+                Some(reason) => {
+                    writeln!(f, "memory of mem_alloc: not read by rank {rank}, {reason}")?;
+                }
+            }
+        }
+        if self.memory != MemStats::default() {
+            writeln!(f, "memory for direct reading: {}", self.memory)?;
         }
         writeln!(
             f,

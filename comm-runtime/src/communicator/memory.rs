@@ -114,6 +114,7 @@ impl Communicator {
     ///
     /// [`ErrorKind::InvalidArgument`] if there is no such root, or the buffer cannot be divided
     /// into a block for each rank.
+    #[inline]
     pub(super) fn in_place(&self, wish: Wish, buffer: Writable) -> Result<(Request, Buffers)> {
         let extents = self.extents(wish)?;
         let count = self.block_of(wish.kind, extents.in_place(), buffer.len)?;
@@ -210,27 +211,35 @@ impl Communicator {
         Ok((request(wish, dtype, count, false), buffers))
     }
 
+    #[inline]
     fn extents(&self, wish: Wish) -> Result<Extents> {
         self.core.planner.check_root(wish.kind, wish.root)?;
         Ok(Extents::new(wish.kind, wish.root == self.rank()))
     }
 
     /// The length of one block of a buffer.
+    #[inline]
     fn block_of(&self, kind: OperationKind, extent: Extent, len: usize) -> Result<usize> {
         let blocks = extent.blocks(self.world_size()).max(1);
         if len.is_multiple_of(blocks) {
             return Ok(len / blocks);
         }
-        Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "the buffer must hold an equally long block for each rank",
-        )
-        .with("operation", kind)
-        .with("elements", len)
-        .with("world_size", self.world_size()))
+        Err(no_blocks(kind, len, self.world_size()))
     }
 }
 
+#[cold]
+fn no_blocks(kind: OperationKind, len: usize, world_size: u32) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "the buffer must hold an equally long block for each rank",
+    )
+    .with("operation", kind)
+    .with("elements", len)
+    .with("world_size", world_size)
+}
+
+#[inline]
 const fn request(wish: Wish, dtype: DType, count: usize, in_place: bool) -> Request {
     Request {
         kind: wish.kind,

@@ -24,6 +24,7 @@ pub mod frames;
 mod init;
 mod memory;
 mod messages;
+mod regions;
 mod tensors;
 
 use std::collections::HashSet;
@@ -44,6 +45,7 @@ use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey, Queued, Submitted};
 use crate::plan::Planner;
+use crate::region::Neighbours;
 use crate::settings::Setting;
 use crate::wait::WaitPolicy;
 use crate::worker::WorkerPool;
@@ -70,6 +72,7 @@ pub(crate) struct Core {
     pub(crate) control: Arc<ControlPlane>,
     pub(crate) transports: Vec<Arc<dyn Transport>>,
     pub(crate) connector: Connector,
+    pub(crate) neighbours: Neighbours,
     pub(crate) connect_timeout: Duration,
     pub(crate) operation_timeout: Option<Duration>,
     workers: Arc<WorkerPool>,
@@ -115,7 +118,7 @@ impl Users {
     #[inline]
     fn note(&self) {
         let current = Self::current();
-        if self.first.load(Ordering::Relaxed) != current {
+        if self.first.load(Ordering::Relaxed) != current && !self.several.load(Ordering::Relaxed) {
             self.note_other(current);
         }
     }
@@ -285,6 +288,7 @@ impl Core {
     pub(crate) fn fail(&self, error: Error) {
         if self.abort.fail(error.clone()) {
             tracing::error!(rank = self.rank, %error, "communicator failed");
+            self.forget_all_regions();
             for lane in self.lanes() {
                 lane.wake(self.process.doorbells());
                 if let Some(last) = lane.history.last() {

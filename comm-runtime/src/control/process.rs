@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use super::core::{Core, lock};
 use super::interfaces::InterfaceFilter;
 use super::listener::Ports;
+use crate::region::Regions;
 
 /// How long the end of a process waits for peers that still have to read something.
 pub const LINGER_LIMIT: Duration = Duration::from_secs(2);
@@ -118,6 +119,7 @@ impl ProcessOptions {
 pub struct Process {
     core: Arc<Core>,
     doorbells: Arc<Doorbells>,
+    regions: Arc<Regions>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -189,6 +191,7 @@ impl Process {
         Ok(Self {
             core,
             doorbells,
+            regions: Arc::default(),
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -216,6 +219,11 @@ impl Process {
     #[must_use]
     pub const fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
+    }
+
+    /// The memory that this process and others read of each other.
+    pub(crate) const fn regions(&self) -> &Arc<Regions> {
+        &self.regions
     }
 
     /// The addresses on which the process listens, best first.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use comm_core::{ConnectionIndex, Edge, PeerInfo, Transport, Verdict};
 
 /// Why a transport cannot serve an edge; `None` if it can.
-pub(super) fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
+pub(crate) fn candidate(transport: &dyn Transport, edge: &Edge<'_>) -> Option<String> {
     for end in [edge.sender, edge.receiver] {
         if end.transport_facts(transport.name()).is_none() {
             return Some(match end.unavailable.get(transport.name()) {

@@ -1,6 +1,6 @@
 //! The blocks of an [`Exchange`](super::program::Exchange) that need no slots.
 //!
-//! A block of [`DIRECT_FROM_STEPS`] steps or more goes from the sender's input to the receiver's
+//! A block of two steps or more goes from the sender's input to the receiver's
 //! output by a direct transfer, over every edge that has them. The rest of the program stays as it
 //! is, with the primitives of such blocks left out.
 //!
@@ -21,9 +21,6 @@ use super::program::{Primitive, Program};
 use super::{BlockedOn, Buffers, Ends, transferred};
 use crate::edge::ends::Identity;
 use crate::plan::{Plan, Resolved};
-
-/// Steps of a block from which on it goes directly.
-const DIRECT_FROM_STEPS: usize = 2;
 
 /// The blocks of one operation that go directly, and those of which that is not known yet.
 #[derive(Debug)]
@@ -88,13 +85,11 @@ impl DirectBlocks {
         };
         let in_place = plan.request().in_place;
         for (program, resolved) in plan.programs() {
-            let Program::Exchange(exchange) = program else {
-                continue;
+            let exchange = match program {
+                Program::Exchange(exchange) if exchange.is_long() => exchange,
+                _ => continue,
             };
             let (count, chunk) = (exchange.part.count, exchange.part.chunk);
-            if count < DIRECT_FROM_STEPS * chunk || count == 0 {
-                continue;
-            }
             let (bytes, element_bytes) = (count * plan.element_bytes, plan.element_bytes);
             if program.keeps_what_it_sends(in_place) {
                 for (index, source) in resolved.send.iter().zip(exchange.sources()) {

@@ -64,17 +64,16 @@ enum Stage {
 }
 
 impl DirectFold {
-    /// Whether a plan is a fold between two ranks that is long enough.
-    #[inline]
-    pub(crate) fn is_long_enough(plan: &Plan) -> bool {
-        plan.world_size == 2 && plan.count >= DIRECT_FROM_STEPS * plan.chunk_elements.max(1)
+    /// Whether a fold of `count` elements is one between two ranks, and long enough.
+    pub(crate) fn is_long_enough(world_size: u32, count: usize, chunk_elements: usize) -> bool {
+        world_size == 2 && count >= DIRECT_FROM_STEPS * chunk_elements.max(1)
     }
 
     /// Whether a fold, whose edges are known, is to go this way.
     pub(crate) fn suits(plan: &Plan, ends: &Ends) -> bool {
         let edges = plan.edges(0);
         let (send, recv) = (&edges.send, &edges.recv);
-        Self::is_long_enough(plan)
+        Self::is_long_enough(plan.world_size, plan.count, plan.chunk_elements)
             && send.iter().all(|index| ends.send[*index].supports_direct())
             && recv.iter().all(|index| ends.recv[*index].supports_direct())
     }

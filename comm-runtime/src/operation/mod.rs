@@ -19,13 +19,17 @@ mod direct_reduce;
 mod direct_vote;
 pub(crate) mod frame;
 mod one_shot;
+mod pair_fold;
 pub(crate) mod program;
+mod round;
 mod run;
 mod transfer;
 
 pub(crate) use direct_fold::DirectFold;
 pub(crate) use direct_reduce::DirectReduce;
 pub(crate) use one_shot::{Fold, OneShotReduce};
+pub(crate) use pair_fold::PairFold;
+pub(crate) use round::RoundRun;
 pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 

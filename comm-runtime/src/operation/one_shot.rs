@@ -160,8 +160,10 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         }
     }
 
-    pub(crate) const fn identity(&self) -> Identity {
-        self.identity
+    /// The same operation, of which this many peers got their part of the first chunk already.
+    pub(crate) const fn having_sent(mut self, sent: usize) -> Self {
+        self.sent = sent;
+        self
     }
 
     fn chunk(&self) -> usize {

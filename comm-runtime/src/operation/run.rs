@@ -12,6 +12,9 @@
 //! way, slots let the sender's CPU copy too, so large buffers go through them. The operation is done when
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
 //! copy it straight to where it belongs.
+//!
+//! Memory that the receiver's process [has mapped](crate::region) is offered whichever way the data
+//! flows: reading it takes no help of the kernel.
 
 use std::sync::Arc;
 
@@ -94,6 +97,12 @@ impl ProgramRun {
             },
             plan,
         }
+    }
+
+    /// The same run, of whose first program this many primitives were carried out already.
+    pub(crate) const fn starting_at(mut self, next: usize) -> Self {
+        self.first.next = next;
+        self
     }
 
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
@@ -204,6 +213,8 @@ enum Sent {
     Slot(*mut u8),
     /// Read by the peer from here.
     Offer(*const u8),
+    /// Read by the peer from here, where it has the memory mapped.
+    Readable(*const u8),
 }
 
 impl Context {
@@ -245,6 +256,9 @@ impl Context {
             let sent = match (outgoing, at_rest) {
                 (None, _) => return Ok(Some(BlockedOn::Credit(index))),
                 (Some(Outgoing::Small), _) => Sent::Small,
+                (Some(Outgoing::Slot(_)), Some(at)) if self.is_readable(index, at, bytes, ends) => {
+                    Sent::Readable(at)
+                }
                 (Some(Outgoing::Slot(_)), Some(at)) if self.can_offer(index, ends) => {
                     Sent::Offer(at)
                 }
@@ -275,7 +289,7 @@ impl Context {
                 sent: reserved.map(|reserved| match reserved? {
                     (_, Sent::Small) => Some(small),
                     (_, Sent::Slot(slot)) => Some(slot),
-                    (_, Sent::Offer(_)) => None,
+                    (_, Sent::Offer(_) | Sent::Readable(_)) => None,
                 }),
             };
             let mut received = [None; 2];
@@ -298,7 +312,8 @@ impl Context {
             match sent {
                 Sent::Small => ends.send[index].publish_small(&small[..bytes], &self.identity)?,
                 Sent::Slot(_) => ends.send[index].publish(bytes, &self.identity)?,
-                Sent::Offer(at) => self.offer(index, at, bytes, ends)?,
+                Sent::Offer(at) => self.offer(index, at, bytes, false, ends)?,
+                Sent::Readable(at) => self.offer(index, at, bytes, true, ends)?,
             }
         }
         for (index, _) in taken.into_iter().flatten() {
@@ -307,32 +322,49 @@ impl Context {
         Ok(None)
     }
 
-    /// Whether the peer of a sending end reaches this rank's memory.
+    /// Whether the peer of a sending end has mapped this part of this rank's memory.
+    fn is_readable(&mut self, index: usize, at: *const u8, bytes: usize, ends: &Ends) -> bool {
+        let end = &ends.send[index];
+        end.is_readable_by_peer(at, bytes) && self.keep_track(index, || end.region_offers())
+    }
+
+    /// Whether the peer of a sending end reaches any memory of this rank.
     fn can_offer(&mut self, index: usize, ends: &Ends) -> bool {
+        let end = &ends.send[index];
+        (end.offers_memory() || (self.may_be_pulled && end.is_pulled()))
+            && self.keep_track(index, || end.offers())
+    }
+
+    /// Whether there is something that keeps track of the offers over a sending end.
+    fn keep_track(&mut self, index: usize, offers: impl FnOnce() -> Option<Offers>) -> bool {
         if self.offered.iter().any(|(known, _)| *known == index) {
             return true;
         }
-        let end = &ends.send[index];
-        let reached = self.may_be_pulled || end.offers_memory();
-        match reached.then(|| end.offers()).flatten() {
-            Some(offers) => {
-                self.offered.push((index, offers));
-                true
-            }
-            None => false,
-        }
+        let offers = offers().map(|offers| self.offered.push((index, offers)));
+        offers.is_some()
     }
 
     /// Offers a step for which there is credit.
-    fn offer(&mut self, index: usize, at: *const u8, bytes: usize, ends: &mut Ends) -> Result<()> {
+    fn offer(
+        &mut self,
+        index: usize,
+        at: *const u8,
+        bytes: usize,
+        readable: bool,
+        ends: &mut Ends,
+    ) -> Result<()> {
         let offers = self.offered.iter_mut().find(|(known, _)| *known == index);
+        let end = &mut ends.send[index];
         let offered = match offers {
             None => false,
-            Some((_, offers)) => {
-                let end = &mut ends.send[index];
+            Some((_, offers)) if readable => {
                 // SAFETY: the bytes are the user's, who leaves them alone until the operation is done,
                 // which needs the step to be consumed, or dropped, which revokes it. The program
                 // leaves them alone too, else it would not be allowed to offer.
+                unsafe { end.try_offer_readable(offers, at, bytes, &self.identity) }?
+            }
+            Some((_, offers)) => {
+                // SAFETY: as above.
                 unsafe { end.try_offer(offers, at, bytes, &self.identity) }?
             }
         };

@@ -15,6 +15,7 @@ mod extent;
 mod order;
 mod planner;
 mod schedule;
+mod shortcut;
 mod trees;
 
 use std::fmt;
@@ -30,6 +31,7 @@ pub use config::PlanConfig;
 pub(crate) use extent::{Extent, Extents};
 pub(crate) use order::RankOrder;
 pub(crate) use planner::Planner;
+pub(crate) use shortcut::{Round, Shortcut, StepKind};
 
 /// What a collective call asks for; equal requests share one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +60,8 @@ pub struct Plan {
     /// Which edges are used; one entry for each program, or one for a fold.
     flows: Vec<Flow>,
     method: Method,
+    /// How a blocking call begins it, if not as an operation that can be queued.
+    shortcut: Option<Shortcut>,
     pub(crate) count: usize,
     pub(crate) element_bytes: usize,
     pub(crate) chunk_elements: usize,
@@ -163,6 +167,12 @@ impl Plan {
         }
     }
 
+    /// How a blocking call begins it on the caller's stack, if it is short enough.
+    #[inline]
+    pub(crate) const fn shortcut(&self) -> Option<&Shortcut> {
+        self.shortcut.as_ref()
+    }
+
     /// Programs with the edges on which they run; empty until the edges are resolved.
     #[inline]
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&Program, &Resolved)> {
@@ -197,6 +207,12 @@ impl Plan {
             .get()
             .and_then(|resolved| resolved.get(flow))
             .unwrap_or(Resolved::NONE)
+    }
+
+    /// The edges of the first flow among the lane's, once they are resolved.
+    #[inline]
+    pub(crate) fn first_edges(&self) -> Option<&Resolved> {
+        self.resolved.get()?.first()
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use comm_core::{Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceO
 use super::cache::{Cached, PlanCache};
 use super::choose::{World, choose};
 use super::schedule::Schedule;
-use super::{Plan, PlanConfig, RankOrder, Request};
+use super::{Plan, PlanConfig, RankOrder, Request, Shortcut};
 use comm_kernels::Reducer;
 
 /// Makes and caches the plans of one communicator.
@@ -141,6 +141,13 @@ impl Planner {
             least_tree_chunk: (self.config.tree_chunk_bytes / element_bytes).max(1),
         };
         let (flows, method) = schedule.make(algorithm)?;
+        let shortcut = Shortcut::of(
+            &method,
+            self.world_size,
+            request.count,
+            chunk_elements,
+            element_bytes,
+        );
         Ok(Plan {
             request: *request,
             algorithm,
@@ -148,6 +155,7 @@ impl Planner {
             world_size: self.world_size,
             flows,
             method,
+            shortcut,
             count: request.count,
             element_bytes,
             chunk_elements,

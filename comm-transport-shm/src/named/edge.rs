@@ -84,7 +84,7 @@ impl RecvSetup for NamedRecvSetup {
         let target = ring_target(&self.own, doorbells)?;
         let layout = self.key.layout();
         Ok(ConnInfo::MemoryRecv(
-            fifo(self.segment, layout)?.into_receiver(target),
+            fifo(self.segment, layout)?.mapping().into_receiver(target),
         ))
     }
 }

@@ -57,6 +57,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "users' buffers and slots in memory that a peer writes",
     ),
     (
+        "comm-runtime/src/region",
+        "memory that other processes map, and mappings of theirs",
+    ),
+    (
         "comm-kernels/src",
         "copy and reduction over raw pointers, SIMD",
     ),

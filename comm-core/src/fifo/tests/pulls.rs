@@ -21,12 +21,16 @@ unsafe impl PeerMemory for OwnMemory {
     }
 }
 
+pub(super) fn own_memory() -> Arc<dyn PeerMemory> {
+    Arc::new(OwnMemory)
+}
+
 fn pair_that_pulls() -> (FifoSender, FifoReceiver) {
     let bells = RingTarget::Local(Doorbells::local());
     let memory = FifoMemory::heap(FifoLayout::new(64).unwrap());
     let sender = memory.another().into_sender(bells.clone());
     assert!(sender.offers().is_none(), "before the receiver said so");
-    let receiver = memory.pulling(Arc::new(OwnMemory)).into_receiver(bells);
+    let receiver = memory.pulling(own_memory()).into_receiver(bells);
     (sender, receiver)
 }
 

@@ -20,6 +20,7 @@ use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
 use crate::plan::{Planner, RankOrder};
+use crate::region::Neighbours;
 use crate::wait::WaitPolicy;
 use crate::worker::WorkerPool;
 
@@ -106,6 +107,7 @@ impl CommunicatorBuilder {
         let order = RankOrder::from_facts(&peers);
         order.compare(&control, &peers, joined_by)?;
         let shares_memory = all_share_memory(&transports, &peers, step_bytes);
+        let neighbours = Neighbours::new(process.regions(), rank, &peers);
         let doorbells = Arc::clone(process.doorbells());
         let lanes = || {
             (0..world_size)
@@ -127,6 +129,7 @@ impl CommunicatorBuilder {
             launcher: self.launcher,
             meeting,
             connector: Connector::default(),
+            neighbours,
             connect_timeout: self.settings.connect_timeout,
             operation_timeout: self.settings.operation_timeout,
             collective: Lane::new(LaneKey::Collective),
@@ -144,7 +147,9 @@ impl CommunicatorBuilder {
             this: OnceLock::new(),
             peers,
         });
-        let _ = core.this.set(Arc::downgrade(&core));
+        let this = Arc::downgrade(&core);
+        core.neighbours.begin(&this, &core.peers);
+        let _ = core.this.set(this);
         core.note_user();
         handler.attach(&core);
         let leave = Arc::new(LeaveOnDrop {

@@ -41,14 +41,20 @@ use crate::call::{Call, Message};
 use crate::communicator::Core;
 use crate::lane::{Lane, LaneKey, LaneState, Mail};
 use crate::plan::{Flow, Resolved};
+use crate::region::Generation;
 
 /// What the ends of an edge tell each other while they connect.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ConnectMessage {
     /// The sender asks for an edge.
     Request(ConnectRequest),
-    /// The receiver is ready and tells how to reach it.
-    Accept { id: u64, handle: Vec<u8> },
+    /// The receiver is ready and tells how to reach it, and the state of its table of the sender's
+    /// [regions](crate::region), if it has one.
+    Accept {
+        id: u64,
+        handle: Vec<u8>,
+        regions: Option<Generation>,
+    },
     /// The receiver cannot serve the attempt.
     Refuse { id: u64, reason: String },
     /// What the receiver found when it compared the page.

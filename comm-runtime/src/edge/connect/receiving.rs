@@ -130,9 +130,11 @@ impl Core {
         }
         let mut setup = transport.setup_recv(&edge, deadline).await?;
         let handle = setup.handle()?;
+        let pair = self.neighbours.pair(from).cloned();
         let accept = ConnectMessage::Accept {
             id: request.id,
             handle: handle.bytes.to_vec(),
+            regions: pair.as_ref().map(|pair| pair.generation()),
         };
         self.tell_connect(from, &accept, handle.fds)?;
         *accepted = true;
@@ -142,6 +144,9 @@ impl Core {
         };
         let conn = setup.connect(remote, deadline).await?;
         let mut end = RecvEnd::new(self.rank, from, transport.name(), conn)?;
+        if let Some(pair) = pair {
+            end = end.with_regions(pair);
+        }
         prove::receive_proof(&mut end, request.id, edge.step_bytes, deadline).await?;
         Ok(end)
     }

@@ -159,11 +159,16 @@ impl Core {
             handle: handle.bytes.to_vec(),
         });
         self.tell_connect(peer, &request, handle.fds)?;
-        let remote = match next(&mut replies, deadline).await? {
-            (ConnectMessage::Accept { handle, .. }, fds) => ConnectHandle {
-                bytes: Bytes::from(handle),
+        let (remote, regions) = match next(&mut replies, deadline).await? {
+            (
+                ConnectMessage::Accept {
+                    handle, regions, ..
+                },
                 fds,
-            },
+            ) => {
+                let bytes = Bytes::from(handle);
+                (ConnectHandle { bytes, fds }, regions)
+            }
             (ConnectMessage::Refuse { reason, .. }, _) => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -174,6 +179,9 @@ impl Core {
         };
         let conn = setup.connect(remote, deadline).await?;
         let mut end = SendEnd::new(peer, transport.name(), conn)?;
+        if let (Some(pair), Some(generation)) = (self.neighbours.pair(peer), regions) {
+            end = end.with_regions(Arc::clone(pair), generation);
+        }
         prove::send_proof(&mut end, id, edge.step_bytes, deadline).await?;
         let verdict = loop {
             // A message edge may need to be moved until the page has left.

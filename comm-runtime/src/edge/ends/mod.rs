@@ -10,9 +10,16 @@
 //!   transport says by the FIFO that it makes ([`FifoSender::offers`](comm_core::fifo::FifoSender::offers)). [`RecvEnd::pull`] copies what
 //!   is offered, over all of these edges; [`RecvEnd::claim`] gives access to it, if both ends share an
 //!   address space.
+//! * Memory that lies in a [region](crate::region) is read by the peer without a copy on the way:
+//!   [`SendEnd::is_readable_by_peer`] says whether it does, [`RecvEnd::peer_bytes`] and
+//!   [`RecvEnd::offered_bytes`] are how the peer gets at it. A sender tells addresses only of what it was
+//!   told to be readable, at the time when it tells them.
 
+mod mapped;
 mod recv;
 mod send;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
 use comm_core::{ConnInfo, Error, ErrorKind, PackedSignature, Rank, Signature, StepHeader};
 
@@ -92,6 +99,16 @@ pub(crate) fn no_offers(peer: Rank) -> Error {
     Error::new(
         ErrorKind::Internal,
         "an operation works on a peer's memory over an edge that does not lead there",
+    )
+    .with("peer", peer)
+}
+
+/// The error of an offer of memory that is not mapped here.
+#[cold]
+fn not_mapped(peer: Rank) -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        "a peer offered memory that it had not announced",
     )
     .with("peer", peer)
 }

@@ -1,5 +1,7 @@
 //! The receiving end.
 
+use std::sync::Arc;
+
 use comm_core::doorbell::Doorbell;
 use comm_core::fifo::{Arrived, Claim, FifoReceiver, SMALL_BYTES};
 use comm_core::net::Transfer;
@@ -9,6 +11,7 @@ use comm_core::{
 use comm_kernels as kernels;
 
 use super::{Identity, at, mismatch, mismatch_with_unknown, no_direct, no_offers, wrong_end};
+use crate::region::Pair;
 
 /// The payload of a step of a length that its receiver did not know.
 #[derive(Clone, Copy, Debug)]
@@ -24,12 +27,14 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct RecvEnd {
     pub(crate) peer: Rank,
-    kind: RecvKind,
+    pub(super) kind: RecvKind,
     /// Private copy of a small step's payload.
     small: Box<[u8; SMALL_BYTES]>,
     /// Private copy of what was offered and is to be reduced; empty until it is needed.
     scratch: Vec<u8>,
     own_rank: Rank,
+    /// What this process has mapped of the one at the other end.
+    pub(super) regions: Option<Arc<Pair>>,
     /// Hash of the step that arrived of an operation whose signature is not known here.
     pub(crate) mismatched: Option<u32>,
 }
@@ -44,7 +49,7 @@ pub(crate) enum Taken {
 }
 
 #[derive(Debug)]
-enum RecvKind {
+pub(super) enum RecvKind {
     Memory(FifoReceiver),
     Message(Box<dyn MessageRecv>),
 }
@@ -62,6 +67,7 @@ impl RecvEnd {
             small: Box::new([0; SMALL_BYTES]),
             scratch: Vec::new(),
             own_rank,
+            regions: None,
             mismatched: None,
         })
     }
@@ -91,6 +97,57 @@ impl RecvEnd {
             Some(Taken::Payload(payload)) => Ok(Some(payload)),
             Some(Taken::Offer) | None => Ok(None),
         }
+    }
+
+    /// Receives the next step into `to` and gives it back to the sender; `false` if it has not
+    /// arrived.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvEnd::try_take`].
+    ///
+    /// # Safety
+    ///
+    /// `to` is valid for writing `bytes` bytes, which nobody else uses meanwhile and which overlap
+    /// nothing that the peer offers.
+    #[inline]
+    pub(crate) unsafe fn try_recv(
+        &mut self,
+        to: *mut u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        if let RecvKind::Memory(fifo) = &mut self.kind
+            && bytes <= SMALL_BYTES
+        {
+            match fifo.try_step().map_err(|error| at(error, self.peer))? {
+                None => return Ok(false),
+                Some(Arrived::Small { signature_hash }) if signature_hash == identity.hash => {
+                    // SAFETY: the caller's promise.
+                    let into = unsafe { std::slice::from_raw_parts_mut(to, bytes) };
+                    fifo.read_small(into)?;
+                    fifo.consume();
+                    return Ok(true);
+                }
+                // Does not belong here.
+                Some(_) => {}
+            }
+        }
+        match self.try_take_or_offer(identity, bytes, bytes)? {
+            None => return Ok(false),
+            Some(Taken::Payload(payload)) => {
+                // SAFETY: the caller's promise; the step was checked to hold as many bytes.
+                unsafe { kernels::copy(to, payload, bytes) };
+            }
+            Some(Taken::Offer) => {
+                // SAFETY: the caller's promise; what is offered belongs to the peer's caller.
+                if !unsafe { self.pull(to, bytes, false) }? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.consume()?;
+        Ok(true)
     }
 
     /// Like [`RecvEnd::try_take`], for a step that holds `bytes`, or offers `offered_bytes`.
@@ -173,6 +230,16 @@ impl RecvEnd {
         let RecvKind::Memory(fifo) = &self.kind else {
             return Err(no_offers(self.peer));
         };
+        if fifo.mapped_offer().is_some() {
+            let Some(source) = self.offered_bytes(bytes)? else {
+                return Ok(false);
+            };
+            let from_bytes = if past_caches { 0 } else { usize::MAX };
+            // SAFETY: the range is mapped while `source` lives; else the caller's promise.
+            unsafe { kernels::copy_streaming(target, source.as_ptr(), bytes, from_bytes) };
+            self.note_read(bytes);
+            return Ok(self.offer_stands());
+        }
         if !fifo.carries_offers() {
             // SAFETY: the caller's promise.
             return unsafe { fifo.pull(0, target, bytes) }.map_err(|error| at(error, self.peer));

@@ -1,21 +1,28 @@
 //! The sending end.
 
+use std::sync::Arc;
+
 use comm_core::doorbell::Doorbell;
 use comm_core::fifo::{FifoSender, Offer, Offers, SMALL_BYTES};
 use comm_core::net::Transfer;
 use comm_core::{Armed, ConnInfo, Error, ErrorKind, MessageSend, Rank, Result, SlotWrite};
 
+use comm_kernels as kernels;
+
 use super::{Identity, at, no_direct, no_offers, wrong_end};
+use crate::region::{Generation, Pair};
 
 /// The sending end of a connected edge.
 #[derive(Debug)]
 pub(crate) struct SendEnd {
     pub(crate) peer: Rank,
-    kind: SendKind,
+    pub(super) kind: SendKind,
+    /// What the process at the other end has mapped of this one, in which state of its table.
+    pub(super) regions: Option<(Arc<Pair>, Generation)>,
 }
 
 #[derive(Debug)]
-enum SendKind {
+pub(super) enum SendKind {
     Memory(FifoSender),
     Message(Box<dyn MessageSend>),
 }
@@ -36,7 +43,11 @@ impl SendEnd {
             ConnInfo::MessageSend(message) => SendKind::Message(message),
             other => return Err(wrong_end(transport, "sending", &other)),
         };
-        Ok(Self { peer, kind })
+        Ok(Self {
+            peer,
+            kind,
+            regions: None,
+        })
     }
 
     /// The FIFO, if the edge is one; for the inlined path of small messages.
@@ -105,6 +116,35 @@ impl SendEnd {
                 Ok(message.try_slot()?.map(Outgoing::Slot))
             }
         }
+    }
+
+    /// Sends `bytes` bytes as the next step; `false` if there is no credit now.
+    ///
+    /// # Safety
+    ///
+    /// `from` is valid for reading `bytes` bytes, which fit a step and nobody writes meanwhile.
+    #[inline]
+    pub(crate) unsafe fn try_send(
+        &mut self,
+        from: *const u8,
+        bytes: usize,
+        identity: &Identity,
+    ) -> Result<bool> {
+        if let SendKind::Memory(fifo) = &mut self.kind
+            && bytes <= SMALL_BYTES
+        {
+            // SAFETY: the caller's promise.
+            let data = unsafe { std::slice::from_raw_parts(from, bytes) };
+            let sent = fifo.try_send_small(data, identity.hash);
+            return sent.map_err(|error| at(error, self.peer));
+        }
+        let Some(Outgoing::Slot(slot)) = self.try_reserve(bytes)? else {
+            return Ok(false);
+        };
+        // SAFETY: the caller's promise, and a step fits the slot.
+        unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+        self.publish(bytes, identity)?;
+        Ok(true)
     }
 
     /// Publishes a small step for which [`SendEnd::try_reserve`] said [`Outgoing::Small`].
@@ -185,6 +225,14 @@ impl SendEnd {
         match &mut self.kind {
             SendKind::Memory(_) => Err(no_direct()),
             SendKind::Message(message) => message.arm_direct(doorbell),
+        }
+    }
+
+    /// Whether the peer, in another process, reads any memory of this one by the system.
+    pub(crate) fn is_pulled(&self) -> bool {
+        match &self.kind {
+            SendKind::Memory(fifo) => fifo.is_pulled(),
+            SendKind::Message(_) => false,
         }
     }
 

@@ -110,6 +110,12 @@ impl Program {
         }
     }
 
+    /// Whether it is an exchange of blocks that may go without slots, see
+    /// [`DirectBlocks`](super::direct_blocks).
+    pub(crate) const fn is_long_exchange(&self) -> bool {
+        matches!(self, Self::Exchange(program) if program.is_long())
+    }
+
     /// The primitive at `index`, which is smaller than [`Program::len`].
     #[inline]
     pub(crate) fn primitive(&self, index: usize) -> Primitive {
