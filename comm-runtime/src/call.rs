@@ -7,7 +7,8 @@ use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
 use crate::edge::ends::Identity;
 use crate::operation::{
-    Buffers, DirectReduce, HostOperation, OneShotReduce, ProgramRun, RecvRun, SendRun,
+    Buffers, DirectFold, DirectReduce, Ends, HostOperation, OneShotReduce, ProgramRun, RecvRun,
+    SendRun,
 };
 use crate::plan::Plan;
 
@@ -94,8 +95,13 @@ impl Active {
         }
     }
 
-    /// The state machine of the call.
-    pub(crate) fn operation(&self, identity: Identity, step_bytes: usize) -> HostOperation {
+    /// The state machine of the call, whose edges are connected.
+    pub(crate) fn operation(
+        &self,
+        identity: Identity,
+        step_bytes: usize,
+        ends: &Ends,
+    ) -> HostOperation {
         match &self.call {
             Call::Collective { plan, buffers } if plan.algorithm() == Algorithm::DirectShared => {
                 HostOperation::DirectReduce(DirectReduce::new(Arc::clone(plan), identity, *buffers))
@@ -103,6 +109,9 @@ impl Active {
             Call::Collective { plan, buffers } => {
                 let (plan, buffers) = (Arc::clone(plan), *buffers);
                 match plan.fold() {
+                    Some(fold) if DirectFold::suits(&plan, ends) => {
+                        HostOperation::DirectFold(DirectFold::new(plan, fold, identity, buffers))
+                    }
                     Some(fold) => HostOperation::OneShotReduce(OneShotReduce::new(
                         plan, fold, identity, buffers,
                     )),

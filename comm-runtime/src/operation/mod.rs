@@ -13,6 +13,8 @@
 //!   the operation is done or dropped. An operation that offers them to peers has taken them back
 //!   when it is done, and takes them back when it is dropped.
 
+mod direct_blocks;
+mod direct_fold;
 mod direct_reduce;
 mod direct_vote;
 pub(crate) mod frame;
@@ -23,6 +25,7 @@ mod round;
 mod run;
 mod transfer;
 
+pub(crate) use direct_fold::DirectFold;
 pub(crate) use direct_reduce::DirectReduce;
 pub(crate) use one_shot::{Fold, OneShotReduce};
 pub(crate) use pair_fold::PairFold;
@@ -32,6 +35,7 @@ pub(crate) use transfer::{RecvRun, SendRun};
 
 use std::collections::HashMap;
 
+use comm_core::net::Transfer;
 use comm_core::{Rank, Result};
 
 use crate::edge::ends::{RecvEnd, SendEnd};
@@ -61,6 +65,22 @@ pub(crate) enum BlockedOn {
     /// More of a direct transfer at a receiving end.
     DirectRecv(usize),
 }
+
+/// Takes note of what a call of a direct transfer did: spends the budget, and puts what is done into
+/// its stage; whether anything moved.
+fn transferred<S>(transfer: Transfer, stage: &mut S, done: S, budget: &mut usize) -> bool {
+    if transfer == Transfer::Done {
+        *stage = done;
+    }
+    let moved = transfer != Transfer::Blocked;
+    if moved {
+        *budget = budget.saturating_sub(TRANSFER_BYTES);
+    }
+    moved
+}
+
+/// What one call of a direct transfer counts for: about what the network takes or has at a time.
+const TRANSFER_BYTES: usize = 256 << 10;
 
 /// The user's memory.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +128,7 @@ impl Ends {
 pub(crate) enum HostOperation {
     Program(ProgramRun),
     OneShotReduce(OneShotReduce),
+    DirectFold(DirectFold),
     DirectReduce(DirectReduce),
     Send(SendRun),
     Recv(RecvRun),
@@ -120,6 +141,7 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.advance(ends, budget_bytes),
             Self::OneShotReduce(run) => run.advance(ends, budget_bytes),
+            Self::DirectFold(run) => run.advance(ends, budget_bytes),
             Self::DirectReduce(run) => run.advance(ends, budget_bytes),
             Self::Send(run) => run.advance(ends, budget_bytes),
             Self::Recv(run) => run.advance(ends, budget_bytes),
@@ -131,6 +153,7 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.blocked_on(visit),
             Self::OneShotReduce(run) => run.blocked_on(visit),
+            Self::DirectFold(run) => run.blocked_on(visit),
             Self::DirectReduce(run) => run.blocked_on(visit),
             Self::Send(run) => visit(run.blocked_on()),
             Self::Recv(run) => visit(run.blocked_on()),

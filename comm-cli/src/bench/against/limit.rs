@@ -1,0 +1,81 @@
+//! What the machine itself can do: bare programs of ours for two ranks, compiled by `cc`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use comm_bench::Operation;
+use comm_bench::against::{Medium, Sample, programs};
+use comm_core::Result;
+
+use super::program::{self, Scratch};
+use super::{Found, Job, Peer};
+
+/// One of the programs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    name: &'static str,
+    text: &'static str,
+    medium: Medium,
+    operations: &'static [Operation],
+}
+
+/// The bare step FIFO.
+pub(super) const FIFO: Limit = Limit {
+    name: "fifo_limit",
+    text: programs::FIFO_LIMIT,
+    medium: Medium::Shm,
+    operations: &[Operation::Pingpong, Operation::AllReduce],
+};
+
+/// Bare sockets.
+pub(super) const TCP: Limit = Limit {
+    name: "tcp_limit",
+    text: programs::TCP_LIMIT,
+    medium: Medium::Tcp,
+    operations: &[
+        Operation::Pingpong,
+        Operation::AllReduce,
+        Operation::AllGather,
+        Operation::AllToAll,
+    ],
+};
+
+/// A program that has been compiled.
+struct Compiled {
+    limit: Limit,
+    program: PathBuf,
+}
+
+pub(super) fn find(limit: Limit, scratch: &Scratch) -> Result<Found> {
+    let name = limit.name;
+    if !program::exists("cc") {
+        let reason = format!("{name} is compiled by cc, which is not installed (package gcc)");
+        return Ok(Found::Absent(reason));
+    }
+    let flags = ["-O3", "-march=native"];
+    let program = program::compile("cc", &flags, name, limit.text, scratch)?;
+    Ok(Found::Ready(Box::new(Compiled { limit, program })))
+}
+
+impl Peer for Compiled {
+    fn name(&self) -> &'static str {
+        self.limit.name
+    }
+
+    fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
+        let operations = job.among(self.limit.operations);
+        let [first, second, ..] = job.cpus[..] else {
+            // Two processes that only spin need a CPU each.
+            return Ok(Vec::new());
+        };
+        if job.medium != self.limit.medium || job.ranks != 2 || operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut command = Command::new(&self.program);
+        command
+            .args(job.arguments(&operations))
+            .args([first.to_string(), second.to_string()]);
+        let printed = program::output(&mut command, job.limit(operations.len()), &self.program)?;
+        Ok(Sample::parse(&printed, job.medium))
+    }
+}
