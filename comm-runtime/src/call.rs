@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
 use crate::edge::ends::Identity;
-use crate::operation::{Buffers, HostOperation, RecvRun, SendRun};
+use crate::operation::{Buffers, Ends, HostOperation, RecvRun, SendRun};
 use crate::plan::Plan;
 
 /// What the user asked for, with the memory concerned.
@@ -92,11 +92,16 @@ impl Active {
         }
     }
 
-    /// The state machine of the call.
-    pub(crate) fn operation(&self, identity: Identity, step_bytes: usize) -> HostOperation {
+    /// The state machine of the call, whose edges are connected.
+    pub(crate) fn operation(
+        &self,
+        identity: Identity,
+        step_bytes: usize,
+        ends: &Ends,
+    ) -> HostOperation {
         match &self.call {
             Call::Collective { plan, buffers } => {
-                HostOperation::collective(Arc::clone(plan), identity, *buffers)
+                HostOperation::collective(Arc::clone(plan), identity, *buffers, ends)
             }
             Call::Message(Message {
                 sends,

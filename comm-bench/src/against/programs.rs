@@ -10,6 +10,10 @@ pub const MPI: &str = include_str!("../../peers/mpi_bench.c");
 /// Arguments: operations, sizes, seconds, and the two CPUs.
 pub const FIFO_LIMIT: &str = include_str!("../../peers/fifo_limit.c");
 
+/// Measures bare sockets between two processes, which is what this machine's TCP can reach; C.
+/// Arguments as for [`FIFO_LIMIT`].
+pub const TCP_LIMIT: &str = include_str!("../../peers/tcp_limit.c");
+
 /// Measures Gloo through `torch.distributed`; Python. Arguments: operations, sizes, seconds, ranks
 /// and CPUs.
 pub const GLOO: &str = include_str!("../../peers/gloo_bench.py");

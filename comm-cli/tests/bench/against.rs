@@ -32,7 +32,7 @@ fn against(systems: &str, arguments: &str, path: &str) -> (Ended, Vec<Line>, Str
 #[test]
 fn systems_that_are_not_there_are_named_with_their_packages_and_nothing_fails() {
     let arguments = "--op all_reduce --transport shm --max-bytes 512 --rounds 2 --time 0.002";
-    let systems = "openmpi,ucx,gloo,iperf3,fifo_limit";
+    let systems = "openmpi,ucx,gloo,iperf3,fifo_limit,tcp_limit";
     let (ended, lines, plot) = against(systems, arguments, "/nowhere");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for package in ["libopenmpi-dev", "ucx-utils", "torch", "iperf3", "gcc"] {
@@ -48,7 +48,7 @@ fn systems_that_are_not_there_are_named_with_their_packages_and_nothing_fails() 
 }
 
 #[test]
-fn the_bare_fifo_is_compiled_and_measured_in_turn() {
+fn the_bare_programs_are_compiled_and_measured_in_turn() {
     let path = std::env::var("PATH").unwrap_or_default();
     let compiler = std::env::split_paths(&path).any(|directory| directory.join("cc").is_file());
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,19 +56,26 @@ fn the_bare_fifo_is_compiled_and_measured_in_turn() {
         println!("skipped: needs cc and two CPUs");
         return;
     }
-    let arguments = "--op pingpong --transport shm -b 8 -e 4K -f 512 --rounds 3 --time 0.002";
-    let (ended, lines, plot) = against("fifo_limit", arguments, &path);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(lines.len(), 2, "{ended:?}");
-    for line in &lines {
-        let [peer] = line.peers.as_slice() else {
-            panic!("{line:?}")
-        };
-        assert_eq!(peer.system, "fifo_limit");
-        assert!(peer.us > 0.0 && peer.ratio.is_some_and(|ratio| ratio > 0.0));
-        assert!(ended.stdout.contains(&line.bytes.to_string()), "{ended:?}");
+    for (system, transport, operations) in [
+        ("fifo_limit", "shm", "pingpong"),
+        ("tcp_limit", "net", "all_gather,all_reduce"),
+    ] {
+        let arguments = format!(
+            "--op {operations} --transport {transport} -b 8 -e 4K -f 512 --rounds 3 --time 0.002"
+        );
+        let (ended, lines, plot) = against(system, &arguments, &path);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(lines.len(), 2 * operations.split(',').count(), "{ended:?}");
+        for line in &lines {
+            let [peer] = line.peers.as_slice() else {
+                panic!("{line:?}")
+            };
+            assert_eq!(peer.system, system);
+            assert!(peer.us > 0.0 && peer.ratio.is_some_and(|ratio| ratio > 0.0));
+            assert!(ended.stdout.contains(&line.bytes.to_string()), "{ended:?}");
+        }
+        assert!(plot.contains(system));
     }
-    assert!(plot.contains("fifo_limit"));
 }
 
 #[test]

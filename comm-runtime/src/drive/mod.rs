@@ -154,7 +154,7 @@ impl Core {
                 return Ok(Progress::Blocked);
             }
             let step_bytes = self.planner.config().step_bytes;
-            active.operation = Some(active.operation(identity, step_bytes));
+            active.operation = Some(active.operation(identity, step_bytes, &state.ends));
         }
         match &mut active.operation {
             Some(operation) => operation.advance(&mut state.ends, BUDGET_BYTES),

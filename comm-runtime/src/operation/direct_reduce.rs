@@ -69,7 +69,7 @@ enum Way {
     /// On the peers' memory.
     Direct,
     /// By programs, because not all edges lead to the peers' memory.
-    Instead(ProgramRun),
+    Instead(Box<ProgramRun>),
 }
 
 impl DirectReduce {
@@ -105,7 +105,7 @@ impl DirectReduce {
                 Way::Instead(run) => return run.advance(ends, budget_bytes),
                 Way::Open => match ends.share_memory {
                     Some(true) => Way::Direct,
-                    Some(false) => Way::Instead(self.instead(ends)?),
+                    Some(false) => Way::Instead(Box::new(self.instead(ends)?)),
                     None => Way::Voting(Vote::new(edges.recv.len())),
                 },
                 Way::Voting(vote) => match vote.advance(ends, edges, &self.identity)? {

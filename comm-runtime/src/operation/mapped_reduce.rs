@@ -209,7 +209,7 @@ impl MappedReduce {
         let mut answers = self.peers.iter().map(|peer| peer.offered);
         if self.readable == Some(false) || answers.any(|answer| answer == Some(false)) {
             let plan = Arc::clone(self.plan.instead_over(ends)?);
-            let instead = HostOperation::collective(plan, self.identity, self.buffers);
+            let instead = HostOperation::collective(plan, self.identity, self.buffers, ends);
             self.way = Way::Instead(Some(Box::new(instead)));
             for (peer, index) in self.peers.iter_mut().zip(&edges.recv) {
                 if peer.memory.take().is_some() {

@@ -13,6 +13,8 @@
 //!   the operation is done or dropped. An operation that offers them to peers has taken them back
 //!   when it is done, and takes them back when it is dropped.
 
+mod direct_blocks;
+mod direct_fold;
 mod direct_reduce;
 mod direct_vote;
 pub(crate) mod frame;
@@ -25,6 +27,7 @@ mod run;
 mod share;
 mod transfer;
 
+pub(crate) use direct_fold::DirectFold;
 pub(crate) use direct_reduce::DirectReduce;
 pub(crate) use mapped_reduce::MappedReduce;
 pub(crate) use one_shot::{Fold, OneShotReduce};
@@ -36,6 +39,7 @@ pub(crate) use transfer::{RecvRun, SendRun};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use comm_core::net::Transfer;
 use comm_core::{Algorithm, Rank, Result};
 
 use crate::edge::ends::{Identity, RecvEnd, SendEnd};
@@ -66,6 +70,22 @@ pub(crate) enum BlockedOn {
     /// More of a direct transfer at a receiving end.
     DirectRecv(usize),
 }
+
+/// Takes note of what a call of a direct transfer did: spends the budget, and puts what is done into
+/// its stage; whether anything moved.
+fn transferred<S>(transfer: Transfer, stage: &mut S, done: S, budget: &mut usize) -> bool {
+    if transfer == Transfer::Done {
+        *stage = done;
+    }
+    let moved = transfer != Transfer::Blocked;
+    if moved {
+        *budget = budget.saturating_sub(TRANSFER_BYTES);
+    }
+    moved
+}
+
+/// What one call of a direct transfer counts for: about what the network takes or has at a time.
+const TRANSFER_BYTES: usize = 256 << 10;
 
 /// The user's memory.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +133,7 @@ impl Ends {
 pub(crate) enum HostOperation {
     Program(ProgramRun),
     OneShotReduce(OneShotReduce),
+    DirectFold(DirectFold),
     DirectReduce(DirectReduce),
     MappedReduce(MappedReduce),
     Send(SendRun),
@@ -120,14 +141,22 @@ pub(crate) enum HostOperation {
 }
 
 impl HostOperation {
-    /// The state machine of a collective.
-    pub(crate) fn collective(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+    /// The state machine of a collective, whose edges are connected.
+    pub(crate) fn collective(
+        plan: Arc<Plan>,
+        identity: Identity,
+        buffers: Buffers,
+        ends: &Ends,
+    ) -> Self {
         match (plan.algorithm(), plan.fold()) {
             (Algorithm::DirectShared, _) => {
                 Self::DirectReduce(DirectReduce::new(plan, identity, buffers))
             }
             (Algorithm::DirectMapped, _) => {
                 Self::MappedReduce(MappedReduce::new(plan, identity, buffers))
+            }
+            (_, Some(fold)) if DirectFold::suits(&plan, ends) => {
+                Self::DirectFold(DirectFold::new(plan, fold, identity, buffers))
             }
             (_, Some(fold)) => {
                 Self::OneShotReduce(OneShotReduce::new(plan, fold, identity, buffers))
@@ -142,6 +171,7 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.advance(ends, budget_bytes),
             Self::OneShotReduce(run) => run.advance(ends, budget_bytes),
+            Self::DirectFold(run) => run.advance(ends, budget_bytes),
             Self::DirectReduce(run) => run.advance(ends, budget_bytes),
             Self::MappedReduce(run) => run.advance(ends, budget_bytes),
             Self::Send(run) => run.advance(ends, budget_bytes),
@@ -154,6 +184,7 @@ impl HostOperation {
         match self {
             Self::Program(run) => run.blocked_on(visit),
             Self::OneShotReduce(run) => run.blocked_on(visit),
+            Self::DirectFold(run) => run.blocked_on(visit),
             Self::DirectReduce(run) => run.blocked_on(visit),
             Self::MappedReduce(run) => run.blocked_on(visit),
             Self::Send(run) => visit(run.blocked_on()),

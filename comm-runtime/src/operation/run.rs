@@ -21,6 +21,7 @@ use std::sync::Arc;
 use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Error, ErrorKind, OperationKind, Result};
 
+use super::direct_blocks::{DirectBlocks, Taking};
 use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
@@ -44,6 +45,8 @@ pub(crate) struct ProgramRun {
     first: Cursor,
     /// Of the programs after the first one; usually there are none, so nothing is allocated.
     others: Vec<Cursor>,
+    /// The blocks that need no steps, once the edges are known.
+    direct: Option<DirectBlocks>,
 }
 
 /// What all programs of an operation have in common.
@@ -95,6 +98,7 @@ impl ProgramRun {
         Self {
             first: start,
             others: vec![start; plan.programs().count().saturating_sub(1)],
+            direct: None,
             context: Context {
                 identity,
                 buffers,
@@ -117,9 +121,21 @@ impl ProgramRun {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
         let mut moved_at_all = false;
+        let (identity, buffers) = (self.context.identity, self.context.buffers);
+        let direct = self
+            .direct
+            .get_or_insert_with(|| DirectBlocks::new(&self.plan, buffers, ends));
         loop {
             let mut moved = false;
-            let mut done = true;
+            if !direct.is_done() {
+                // What comes must not take the place of what has not gone.
+                let keeps = self.context.may_offer;
+                let may_receive = keeps || cursors_done(&self.plan, &self.first, &self.others);
+                moved = direct.advance(ends, &identity, may_receive, &mut budget)?;
+            }
+            let network_done = direct.is_done();
+            let network_busy = moved && !network_done;
+            let mut done = network_done;
             for (place, (program, resolved)) in self.plan.programs().enumerate() {
                 let cursor = match place {
                     0 => &mut self.first,
@@ -127,15 +143,31 @@ impl ProgramRun {
                 };
                 while cursor.next < program.len() {
                     let primitive = program.primitive(cursor.next);
+                    if network_busy && primitive.is_local() {
+                        // What is in the cache on its way to or from the network stays there.
+                        break;
+                    }
                     let bytes = primitive.count * self.plan.element_bytes;
-                    cursor.blocked_on = self
-                        .context
-                        .carry_out(&primitive, &self.plan, resolved, ends)?;
+                    cursor.blocked_on = match direct.take(&primitive, resolved) {
+                        Taking::Not => self
+                            .context
+                            .carry_out(&primitive, &self.plan, resolved, ends)?,
+                        Taking::Whole => {
+                            cursor.next += 1;
+                            cursor.blocked_on = None;
+                            continue;
+                        }
+                        Taking::Unknown(index) => Some(BlockedOn::Step(index)),
+                    };
                     if cursor.blocked_on.is_some() {
                         break;
                     }
                     cursor.next += 1;
                     moved = true;
+                    if !network_done {
+                        // The network comes first.
+                        break;
+                    }
                     budget = budget.saturating_sub(bytes.max(64));
                     if budget == 0 {
                         break;
@@ -165,7 +197,11 @@ impl ProgramRun {
         cursors
             .filter_map(|cursor| cursor.blocked_on)
             .for_each(&mut *visit);
-        if cursors_done(&self.plan, &self.first, &self.others) {
+        let all_done = cursors_done(&self.plan, &self.first, &self.others);
+        if let Some(direct) = &self.direct {
+            direct.blocked_on(self.context.may_offer || all_done, visit);
+        }
+        if all_done {
             for offered in &self.context.offered {
                 visit(BlockedOn::Acknowledgement(offered.index));
             }

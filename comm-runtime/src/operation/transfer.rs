@@ -16,7 +16,7 @@
 //!
 //! # Direct transfers
 //!
-//! Over a message edge with direct transfers a message of more than [`DIRECT_STEPS`] steps takes one
+//! Over a message edge with direct transfers a message of [`DIRECT_FROM_STEPS`] steps or more takes one
 //! empty step, by which the receiver knows that its operation is the sender's, and goes from the one
 //! buffer to the other without slots. Each call copies and keeps no pointer, so the operation can
 //! be given up at any time.
@@ -33,9 +33,9 @@ use comm_kernels as kernels;
 /// waited for by a sender that gives up.
 const SLICE_BYTES: usize = 512 << 10;
 
-/// Steps that a message has at most if it goes through slots although it could go without: they
-/// let the sender go on before the receiver has come.
-const DIRECT_STEPS: usize = 4;
+/// Steps of a message from which on it goes without slots, if it can. Slots let the sender of a
+/// shorter one go on before the receiver has come.
+const DIRECT_FROM_STEPS: usize = 4;
 
 /// Where a direct transfer stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ enum Direct {
 
 impl Direct {
     fn decide(len_bytes: usize, step_bytes: usize, supported: impl FnOnce() -> bool) -> Self {
-        if len_bytes > DIRECT_STEPS * step_bytes && supported() {
+        if len_bytes >= DIRECT_FROM_STEPS * step_bytes && supported() {
             Self::Announcing
         } else {
             Self::No

@@ -4,12 +4,12 @@
 //!
 //! * A shortcut moves the same steps over the same edges as the plan's algorithm, in the same order, so
 //!   an operation can change over from the one to the other at any step. What the peers do is their
-//!   own affair.
+//!   own affair. So what may go [without steps](crate::operation) has none.
 //! * It is found when the plan is made, so that a call neither divides nor asks what its program is.
 
 use super::Method;
-use crate::operation::Fold;
 use crate::operation::program::{Primitive, Program};
+use crate::operation::{DirectFold, Fold};
 
 /// Bytes of the longest step of a [`Round`] and of a pair: longer ones spend their time on copying, and
 /// may be offered instead.
@@ -46,6 +46,9 @@ impl Shortcut {
             {
                 Some(Self::Pair(*fold))
             }
+            Method::Fold(_) if DirectFold::is_long_enough(world_size, count, chunk_elements) => {
+                None
+            }
             Method::Fold(fold) => Some(Self::Fold(*fold)),
             Method::Programs(programs) => Round::of(programs, element_bytes).map(Self::Round),
             Method::Direct => None,
@@ -81,7 +84,7 @@ pub(crate) enum StepKind {
 impl Round {
     fn of(programs: &[Program], element_bytes: usize) -> Option<Self> {
         let [program] = programs else { return None };
-        if program.len() > MOST_STEPS {
+        if program.len() > MOST_STEPS || program.is_long_exchange() {
             return None;
         }
         let steps =
@@ -232,6 +235,23 @@ mod tests {
         assert!(!shortcut(&gather(2), &[Algorithm::Ring]));
         let reduce = request(OperationKind::AllReduce, 2, true);
         assert!(!shortcut(&reduce, &[Algorithm::Ring]));
+    }
+
+    #[test]
+    fn what_may_go_without_steps_has_no_shortcut() {
+        let config = PlanConfig {
+            step_bytes: 1024,
+            ..PlanConfig::default()
+        };
+        let planner = Planner::new(0, 2, config);
+        let has_one = |kind, count| {
+            let plan = planner.plan(&request(kind, count, true)).unwrap();
+            plan.shortcut().is_some()
+        };
+        assert!(has_one(OperationKind::AllGather, 511));
+        assert!(!has_one(OperationKind::AllGather, 512));
+        assert!(has_one(OperationKind::AllReduce, 1023));
+        assert!(!has_one(OperationKind::AllReduce, 1024));
     }
 
     #[test]

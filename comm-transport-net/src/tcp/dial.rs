@@ -16,7 +16,7 @@ use comm_core::{Error, ErrorKind, Result};
 use super::poller::{Event, Interest};
 use super::send::{SendState, TcpSend};
 use super::shared::{Member, Shared, lock};
-use super::socket::{Sock, connecting};
+use super::socket::{Sock, connecting, hurry_within_host};
 use super::wire::{ANSWER_BYTES, CONFIRMATION, Handle, Hello, Token, is_answer};
 
 /// A connection of which the sending end is being made.
@@ -173,6 +173,9 @@ impl Dial {
             Stage::Connecting => {
                 if let Some(error) = greeting.socket.socket().take_error()? {
                     return Err(error);
+                }
+                if let Err(error) = hurry_within_host(greeting.socket.socket()) {
+                    tracing::debug!(%error, "the system's congestion control stays");
                 }
                 send_all(&greeting.socket, &hello.encode())?;
                 greeting.socket.settle(Interest::READ)?;

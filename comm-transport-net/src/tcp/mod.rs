@@ -8,6 +8,9 @@
 //! * **Sockets.** A connection has [`TcpOptions::sockets`] sockets. Messages of at least two
 //!   [`TcpOptions::stripe_bytes`] are split over them in equal parts, all others use the first
 //!   one. `TCP_NODELAY` and keep-alive are set.
+//! * **Within a host** sockets use Reno as congestion control, whatever the system prefers: nothing is
+//!   lost there, and an algorithm that sends at a measured rate only pauses in vain. Between hosts the
+//!   system's choice stays.
 //! * **Small messages** take one write, and one read if they have come whole.
 //! * **Inline progress.** `isend` writes and `test` reads at once, so that a thread that waits for
 //!   one connection polls its socket and nothing else. The event set (epoll on Linux) serves

@@ -145,6 +145,7 @@ impl RecvState {
 
     /// Receives what has come of the frame under way.
     fn fill(&mut self, room: &mut [u8], budget: &mut usize) -> Result<Transfer, Stop> {
+        let direct = self.frame.is_some_and(|frame| frame.direct);
         let mut moved = false;
         for number in 0..self.parts.count() {
             loop {
@@ -186,6 +187,11 @@ impl RecvState {
                     self.staging.received(bytes - of_target);
                 }
                 *budget = budget.saturating_sub(bytes);
+                if direct {
+                    // Whoever receives directly comes back, and may have to send in between.
+                    self.just_drained &= self.parts.is_done();
+                    break;
+                }
             }
         }
         Ok(if self.parts.is_done() {

@@ -19,7 +19,7 @@ use super::wire::{FRAME_BYTES, HANG_UP_LENGTH, HANG_UP_TRUNCATED, MAX_MESSAGE_BY
 const BUDGET_BYTES: usize = 8 << 20;
 
 /// Messages up to this length are copied behind their head before they are written.
-const SMALL_BYTES: usize = 248;
+const SMALL_BYTES: usize = 1016;
 
 /// The state of a sending end, used by its owner and by whoever calls `progress`.
 #[derive(Debug)]
@@ -114,6 +114,10 @@ impl SendState {
                 let of_head = written.min(head.len());
                 writing.head_sent += of_head;
                 self.parts.advance(number, written - of_head);
+                if writing.direct {
+                    // Whoever sends directly comes back, and may have to receive in between.
+                    break;
+                }
                 budget = budget.saturating_sub(written);
             }
         }

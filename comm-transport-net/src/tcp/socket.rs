@@ -192,6 +192,25 @@ pub(crate) fn acknowledge_lazily(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
+/// Takes the pace out of a connection between two processes of one host.
+///
+/// Algorithms that model a path, as BBR does, send at the rate that they have measured and keep no more
+/// on its way than that needs. Here the other end is a copy away and nothing is ever lost, so every pause is one
+/// in vain. Reno, which every kernel has and every process may use, just fills the receiver's window.
+pub(crate) fn hurry_within_host(socket: &Socket) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let address = |address: socket2::SockAddr| address.as_socket().map(|known| known.ip());
+        let own = address(socket.local_addr()?);
+        if own.is_some() && own == address(socket.peer_addr()?) {
+            rustix::net::sockopt::set_tcp_congestion(socket, "reno")?;
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
+    Ok(())
+}
+
 fn set_buffers(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
     if let Some(bytes) = options.buffer_bytes {
         socket.set_send_buffer_size(bytes)?;
@@ -227,4 +246,29 @@ pub(crate) fn failure(error: io::Error) -> Error {
 /// The failure of a connection that the peer has closed.
 pub(crate) fn closed() -> Error {
     failure(Io::UnexpectedEof.into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn connections_within_a_host_are_not_paced() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::from(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        hurry_within_host(&socket).unwrap();
+        let chosen = rustix::net::sockopt::tcp_congestion(&socket).unwrap();
+        assert_eq!(chosen, "reno");
+    }
+
+    #[test]
+    fn a_socket_without_a_peer_is_an_error_and_stays_as_it_is() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let before = rustix::net::sockopt::tcp_congestion(&socket).unwrap();
+        assert!(hurry_within_host(&socket).is_err());
+        let after = rustix::net::sockopt::tcp_congestion(&socket).unwrap();
+        assert_eq!(before, after);
+    }
 }

@@ -16,6 +16,7 @@
 
 mod gloo;
 mod iperf3;
+mod limit;
 mod mpi;
 mod options;
 mod ours;
@@ -163,7 +164,8 @@ fn find(system: System, scratch: &Scratch) -> Result<Found> {
         System::Ucx => Ok(ucx::find()),
         System::Gloo => gloo::find(scratch),
         System::Iperf3 => Ok(iperf3::find()),
-        System::FifoLimit => program::find_fifo_limit(scratch),
+        System::FifoLimit => limit::find(limit::FIFO, scratch),
+        System::TcpLimit => limit::find(limit::TCP, scratch),
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 /// What to compare with, and how.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AgainstOptions {
-    /// Measure other systems in turn with this library: openmpi, ucx, gloo, iperf3, fifo_limit.
-    /// Those that are not installed are named and left out.
+    /// Measure other systems in turn with this library: openmpi, ucx, gloo, iperf3, fifo_limit,
+    /// tcp_limit. Those that are not installed are named and left out.
     #[arg(long, value_name = "SYSTEM,..", value_delimiter = ',', value_enum)]
     pub against: Vec<System>,
 
@@ -35,4 +35,7 @@ pub enum System {
     /// A bare step FIFO in shared memory: what this machine can reach with two ranks.
     #[value(name = "fifo_limit")]
     FifoLimit,
+    /// Bare sockets over loopback: what this machine's TCP can reach with two ranks.
+    #[value(name = "tcp_limit")]
+    TcpLimit,
 }

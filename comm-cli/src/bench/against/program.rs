@@ -8,11 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use comm_bench::Operation;
-use comm_bench::against::{Medium, Sample, programs};
 use comm_core::{Error, ErrorKind, Result};
-
-use super::{Found, Job, Peer};
 
 /// How often a program that runs is looked after.
 const LOOK: Duration = Duration::from_millis(5);
@@ -173,61 +169,6 @@ pub(super) fn compile<S: AsRef<OsStr>>(
     let limit = Duration::from_secs(60);
     output(&mut command, limit, &scratch.file("compiler"))?;
     Ok(program)
-}
-
-/// Ends the names of the bare FIFO's operations on buffers that both processes read.
-const DIRECT: &str = "_direct";
-
-/// The bare step FIFO.
-struct FifoLimit {
-    program: PathBuf,
-}
-
-pub(super) fn find_fifo_limit(scratch: &Scratch) -> Result<Found> {
-    if !exists("cc") {
-        let reason = "fifo_limit is compiled by cc, which is not installed (package gcc)";
-        return Ok(Found::Absent(reason.to_owned()));
-    }
-    let flags = ["-O3", "-march=native"];
-    let program = compile("cc", &flags, "fifo_limit", programs::FIFO_LIMIT, scratch)?;
-    Ok(Found::Ready(Box::new(FifoLimit { program })))
-}
-
-impl Peer for FifoLimit {
-    fn name(&self) -> &'static str {
-        "fifo_limit"
-    }
-
-    fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
-        // What is read directly, and not through slots, has a bound of its own.
-        let direct = [
-            Operation::AllReduce,
-            Operation::AllGather,
-            Operation::Broadcast,
-        ];
-        let operations = if job.mem_alloc {
-            job.among(&direct)
-        } else {
-            job.among(&[Operation::Pingpong, Operation::AllReduce])
-        };
-        let [first, second, ..] = job.cpus[..] else {
-            // Two processes that only spin need a CPU each.
-            return Ok(Vec::new());
-        };
-        if job.medium != Medium::Shm || job.ranks != 2 || operations.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut command = Command::new(&self.program);
-        let [mut names, sizes, seconds] = job.arguments(&operations);
-        if job.mem_alloc {
-            names = names.replace(',', &format!("{DIRECT},")) + DIRECT;
-        }
-        command
-            .args([names, sizes, seconds])
-            .args([first.to_string(), second.to_string()]);
-        let printed = output(&mut command, job.limit(operations.len()), &self.program)?;
-        Ok(Sample::parse(&printed.replace(DIRECT, ""), Medium::Shm))
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@
 mod mapped;
 mod recv;
 mod send;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(comm_loom)))]
 mod tests;
 
 use comm_core::{ConnInfo, Error, ErrorKind, PackedSignature, Rank, Signature, StepHeader};

@@ -425,6 +425,46 @@ impl RecvEnd {
         }
     }
 
+    /// Whether the next step announces a direct transfer, in place of one that holds `bytes`; such a
+    /// step is consumed. `None` if none has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`](comm_core::ErrorKind::Mismatch) if another operation sent it.
+    pub(crate) fn try_take_announcement(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+    ) -> Result<Option<bool>> {
+        let Some(piece) = self.try_take_any(identity)? else {
+            return Ok(None);
+        };
+        if piece.bytes == bytes {
+            return Ok(Some(false));
+        }
+        // Of another length it is a mismatch.
+        if self.try_take(identity, 0)?.is_some() {
+            self.consume()?;
+        }
+        Ok(Some(true))
+    }
+
+    /// As [`RecvEnd::recv_direct`], into memory of this end; see [`RecvEnd::scratch`].
+    pub(crate) fn recv_direct_to_scratch(&mut self, bytes: usize) -> Result<Transfer> {
+        if self.scratch.len() < bytes {
+            self.scratch.resize(bytes, 0);
+        }
+        match &mut self.kind {
+            RecvKind::Memory(_) => Err(no_direct()),
+            RecvKind::Message(message) => message.recv_direct(&mut self.scratch[..bytes]),
+        }
+    }
+
+    /// What [`RecvEnd::recv_direct_to_scratch`] has received, valid until its next call.
+    pub(crate) const fn scratch(&self) -> *const u8 {
+        self.scratch.as_ptr()
+    }
+
     /// As [`RecvEnd::arm`], for a direct transfer.
     pub(crate) fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
         match &mut self.kind {

@@ -191,6 +191,7 @@ impl World {
                 plan,
                 Identity::new(signature),
                 buffers,
+                &rank.ends,
             ));
         }
     }

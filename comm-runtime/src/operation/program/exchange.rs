@@ -16,6 +16,9 @@ use super::{Part, Primitive};
 /// waits.
 const SENDS_AHEAD: usize = 3;
 
+/// Steps of a block from which on it goes without slots, if it can.
+const DIRECT_FROM_STEPS: usize = 2;
+
 const _: () = assert!(2 * (SENDS_AHEAD + 1) <= 8);
 
 /// With whom a rank has to do.
@@ -94,6 +97,23 @@ impl Exchange {
     fn peers(&self, peers: Peers) -> impl Iterator<Item = usize> {
         let (rank, size) = (self.rank, self.size);
         (0..peers.len(size)).map(move |index| peers.get(rank, size, index))
+    }
+
+    /// Whether its blocks are long enough to go without slots where that is possible.
+    pub(crate) const fn is_long(&self) -> bool {
+        self.part.count > 0 && self.part.count >= DIRECT_FROM_STEPS * self.part.chunk
+    }
+
+    /// Where what goes to each peer begins in the input, in the order of its edges.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = usize> {
+        let (start, stride) = (self.part.start, self.source_stride);
+        self.sends_to().map(move |peer| peer * stride + start)
+    }
+
+    /// Where what comes from each peer begins in the output, in the order of its edges.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = usize> {
+        let (start, stride) = (self.part.start, self.target_stride);
+        self.receives_from().map(move |peer| peer * stride + start)
     }
 
     /// Primitives that bring one chunk of every block on its way.

@@ -63,6 +63,14 @@ pub(crate) struct Primitive {
     pub(crate) finish: bool,
 }
 
+impl Primitive {
+    /// Whether it concerns no peer.
+    #[inline]
+    pub(crate) const fn is_local(&self) -> bool {
+        self.send.is_none() && self.receive.is_none()
+    }
+}
+
 /// What one rank does on one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
@@ -100,6 +108,12 @@ impl Program {
             // Blocks take the place of blocks that may still be on their way.
             Self::Relay(_) | Self::Circulate(_) | Self::Dissemination(_) => false,
         }
+    }
+
+    /// Whether it is an exchange of blocks that may go without slots, see
+    /// [`DirectBlocks`](super::direct_blocks).
+    pub(crate) const fn is_long_exchange(&self) -> bool {
+        matches!(self, Self::Exchange(program) if program.is_long())
     }
 
     /// The primitive at `index`, which is smaller than [`Program::len`].
