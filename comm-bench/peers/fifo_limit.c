@@ -6,7 +6,9 @@
  * Prints one line for each operation and size: OP 2 BYTES MICROSECONDS
  *
  * Operations: pingpong, all_reduce. Up to 56 bytes travel in the line that publishes them, more
- * through slots of 64 KiB. Batches of at least 20 us; the median over batches of rank 0.
+ * through slots of 64 KiB. And all_reduce_direct, all_gather_direct, broadcast_direct: on buffers that
+ * both processes have mapped, where each reads the other's memory and writes its own. Batches of at
+ * least 20 us; the median over batches of rank 0.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -54,6 +56,8 @@ static int rank;
 static struct edge *out, *in;
 static uint64_t sent, received;
 static float *input, *output;
+/* The other rank's. */
+static const float *their_input, *their_output;
 
 #if defined(__x86_64__)
 #define relax() __builtin_ia32_pause()
@@ -225,6 +229,71 @@ static void all_reduce(size_t bytes)
     }
 }
 
+static void meet(void)
+{
+    send_line("", 1);
+    receive_line();
+}
+
+/* Each rank reduces its half of both inputs and copies the other half of the result. */
+static void all_reduce_direct(size_t bytes)
+{
+    size_t first = bytes / 128 * 64;
+    size_t at = rank ? first : 0, own = rank ? bytes - first : first;
+    size_t other_at = rank ? 0 : first, other = bytes - own;
+    meet();
+    sum(output + at / 4, NULL, input + at / 4, their_input + at / 4, own / 4);
+    meet();
+    copy((char *)output + other_at, (const char *)their_output + other_at, other);
+    /* The caller gets its buffers back. */
+    meet();
+}
+
+static void all_gather_direct(size_t bytes)
+{
+    size_t block = bytes / 8 * 4;
+    char *own = (char *)output + (rank ? block : 0), *other = (char *)output + (rank ? 0 : block);
+    meet();
+    copy(own, input, block);
+    copy(other, their_input, block);
+    meet();
+}
+
+static void broadcast_direct(size_t bytes)
+{
+    if (rank == 0) {
+        send_line("", 1);
+        receive_line();
+    } else {
+        receive_line();
+        copy(input, their_input, bytes);
+        send_line("", 1);
+    }
+}
+
+struct operation {
+    const char *name;
+    void (*run)(size_t);
+    /* The part of a call that counts. */
+    double share;
+};
+
+static const struct operation operations[] = {
+    {"pingpong", pingpong, 0.5},
+    {"all_reduce", all_reduce, 1},
+    {"all_reduce_direct", all_reduce_direct, 1},
+    {"all_gather_direct", all_gather_direct, 1},
+    {"broadcast_direct", broadcast_direct, 1},
+};
+
+static const struct operation *find(const char *name)
+{
+    for (size_t at = 0; at < sizeof operations / sizeof *operations; at++)
+        if (strcmp(operations[at].name, name) == 0)
+            return &operations[at];
+    return NULL;
+}
+
 static double now(void)
 {
     struct timespec time;
@@ -316,6 +385,18 @@ int main(int argc, char **argv)
         return 1;
     }
     memset(shared, 0, sizeof *shared);
+    size_t largest = 0;
+    char *sizes = strdup(argv[2]);
+    for (char *size = strtok(sizes, ","); size; size = strtok(NULL, ","))
+        largest = strtoul(size, NULL, 10) > largest ? strtoul(size, NULL, 10) : largest;
+    free(sizes);
+    /* Two inputs, two outputs. */
+    size_t stride = (largest + 8192) / 4096 * 4096;
+    char *buffers = mmap(NULL, 4 * stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (buffers == MAP_FAILED) {
+        perror("fifo_limit: mapping buffers");
+        return 1;
+    }
     pid_t child = fork();
     if (child < 0) {
         perror("fifo_limit: starting the second process");
@@ -328,32 +409,27 @@ int main(int argc, char **argv)
     out = &shared->edges[rank];
     in = &shared->edges[1 - rank];
 
-    size_t largest = 0;
-    char *sizes = strdup(argv[2]);
-    for (char *size = strtok(sizes, ","); size; size = strtok(NULL, ","))
-        largest = strtoul(size, NULL, 10) > largest ? strtoul(size, NULL, 10) : largest;
-    free(sizes);
-    input = aligned_alloc(4096, (largest + 8192) / 4096 * 4096);
-    output = aligned_alloc(4096, (largest + 8192) / 4096 * 4096);
-    if (!input || !output)
-        return 1;
-    memset(input, 0, largest + 4096);
-    memset(output, 0, largest + 4096);
+    input = (float *)(buffers + rank * stride);
+    output = (float *)(buffers + (2 + rank) * stride);
+    their_input = (float *)(buffers + (1 - rank) * stride);
+    their_output = (float *)(buffers + (3 - rank) * stride);
+    memset(input, 0, stride);
+    memset(output, 0, stride);
 
     atomic_fetch_add(&shared->ready, 1);
     while (atomic_load(&shared->ready) < 2)
         sched_yield();
     char *names = NULL, *rest = NULL;
     for (char *name = strtok_r(argv[1], ",", &names); name; name = strtok_r(NULL, ",", &names)) {
-        int is_pingpong = strcmp(name, "pingpong") == 0;
-        if (!is_pingpong && strcmp(name, "all_reduce") != 0)
+        const struct operation *operation = find(name);
+        if (!operation)
             continue;
         char *list = strdup(argv[2]);
         for (char *size = strtok_r(list, ",", &rest); size; size = strtok_r(NULL, ",", &rest)) {
             size_t bytes = strtoul(size, NULL, 10) / 4 * 4;
-            double us = measure(shared, is_pingpong ? pingpong : all_reduce, bytes, atof(argv[3]));
+            double us = measure(shared, operation->run, bytes, atof(argv[3]));
             if (rank == 0) {
-                printf("%s 2 %zu %.4f\n", name, bytes, is_pingpong ? us / 2 : us);
+                printf("%s 2 %zu %.4f\n", name, bytes, us * operation->share);
                 fflush(stdout);
             }
         }

@@ -131,7 +131,14 @@ impl Run<'_> {
         let ranks = comm.world_size();
         let largest = self.suite.sizes.largest_count(dtype.size_bytes());
         let largest = operation.whole_blocks(largest, ranks);
-        let mut calls = repeatable(operation, &comm, dtype, redop, largest)?;
+        let mut calls = repeatable(
+            operation,
+            &comm,
+            dtype,
+            redop,
+            largest,
+            self.suite.mem_alloc,
+        )?;
 
         let (mut edges, mut wrong) = (Vec::new(), 0);
         let mut last_count = None;

@@ -37,6 +37,10 @@ pub struct Suite {
     pub redops: Vec<ReduceOp>,
     /// In which places; not used by operations that are no collectives.
     pub places: Places,
+    /// Whether buffers come from `Communicator::mem_alloc`, so that
+    /// the ranks of one host read them directly.
+    #[serde(default)]
+    pub mem_alloc: bool,
     /// Whether results are checked.
     pub check: bool,
     /// How long one size in one place is measured, roughly.
@@ -56,6 +60,7 @@ impl Default for Suite {
             dtypes: vec![DType::F32],
             redops: vec![ReduceOp::Sum],
             places: Places::Both,
+            mem_alloc: false,
             check: true,
             time: Duration::from_millis(200),
         }

@@ -111,17 +111,21 @@ pub enum Algorithm {
     Dissemination = 5,
     /// Threads of one process: every rank works on its share of all ranks' buffers in place.
     DirectShared = 6,
+    /// Processes of one host: every rank reduces its share of what it has mapped of the others'
+    /// buffers, and copies the others' shares.
+    DirectMapped = 7,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of the discriminants.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Direct,
         Self::OneShot,
         Self::Ring,
         Self::DoubleTree,
         Self::Dissemination,
         Self::DirectShared,
+        Self::DirectMapped,
     ];
 
     /// The name as printed and as accepted by [`Algorithm::from_str`](std::str::FromStr).
@@ -134,6 +138,7 @@ impl Algorithm {
             Self::DoubleTree => "double_tree",
             Self::Dissemination => "dissemination",
             Self::DirectShared => "direct_shared",
+            Self::DirectMapped => "direct_mapped",
         }
     }
 }
@@ -155,7 +160,7 @@ impl std::str::FromStr for Algorithm {
                 Error::new(
                     ErrorKind::InvalidArgument,
                     "unknown algorithm; use one of direct, one_shot, ring, double_tree, dissemination, \
-                     direct_shared",
+                     direct_shared, direct_mapped",
                 )
                 .with("algorithm", name)
             })

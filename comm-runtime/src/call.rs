@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
 use crate::edge::ends::Identity;
-use crate::operation::{
-    Buffers, DirectFold, DirectReduce, Ends, HostOperation, OneShotReduce, ProgramRun, RecvRun,
-    SendRun,
-};
+use crate::operation::{Buffers, Ends, HostOperation, RecvRun, SendRun};
 use crate::plan::Plan;
 
 /// What the user asked for, with the memory concerned.
@@ -103,20 +100,8 @@ impl Active {
         ends: &Ends,
     ) -> HostOperation {
         match &self.call {
-            Call::Collective { plan, buffers } if plan.algorithm() == Algorithm::DirectShared => {
-                HostOperation::DirectReduce(DirectReduce::new(Arc::clone(plan), identity, *buffers))
-            }
             Call::Collective { plan, buffers } => {
-                let (plan, buffers) = (Arc::clone(plan), *buffers);
-                match plan.fold() {
-                    Some(fold) if DirectFold::suits(&plan, ends) => {
-                        HostOperation::DirectFold(DirectFold::new(plan, fold, identity, buffers))
-                    }
-                    Some(fold) => HostOperation::OneShotReduce(OneShotReduce::new(
-                        plan, fold, identity, buffers,
-                    )),
-                    None => HostOperation::Program(ProgramRun::new(plan, identity, buffers)),
-                }
+                HostOperation::collective(Arc::clone(plan), identity, *buffers, ends)
             }
             Call::Message(Message {
                 sends,

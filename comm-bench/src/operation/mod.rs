@@ -63,7 +63,8 @@ pub(crate) trait Calls {
     fn check(&mut self, round: u64) -> Result<u64>;
 }
 
-/// The repeatable operation of this name with buffers for up to `largest_count` elements.
+/// The repeatable operation of this name with buffers for up to `largest_count` elements, which come
+/// from [`Communicator::mem_alloc`] if `mem_alloc` says so.
 ///
 /// # Errors
 ///
@@ -74,18 +75,19 @@ pub(crate) fn repeatable<'a>(
     dtype: DType,
     op: Option<ReduceOp>,
     largest_count: usize,
+    mem_alloc: bool,
 ) -> Result<Box<dyn Calls + 'a>> {
     match dtype {
-        DType::F32 => typed::<f32>(operation, comm, op, largest_count),
-        DType::F64 => typed::<f64>(operation, comm, op, largest_count),
-        DType::F16 => typed::<f16>(operation, comm, op, largest_count),
-        DType::Bf16 => typed::<bf16>(operation, comm, op, largest_count),
-        DType::I8 => typed::<i8>(operation, comm, op, largest_count),
-        DType::U8 => typed::<u8>(operation, comm, op, largest_count),
-        DType::I32 => typed::<i32>(operation, comm, op, largest_count),
-        DType::U32 => typed::<u32>(operation, comm, op, largest_count),
-        DType::I64 => typed::<i64>(operation, comm, op, largest_count),
-        DType::U64 => typed::<u64>(operation, comm, op, largest_count),
+        DType::F32 => typed::<f32>(operation, comm, op, largest_count, mem_alloc),
+        DType::F64 => typed::<f64>(operation, comm, op, largest_count, mem_alloc),
+        DType::F16 => typed::<f16>(operation, comm, op, largest_count, mem_alloc),
+        DType::Bf16 => typed::<bf16>(operation, comm, op, largest_count, mem_alloc),
+        DType::I8 => typed::<i8>(operation, comm, op, largest_count, mem_alloc),
+        DType::U8 => typed::<u8>(operation, comm, op, largest_count, mem_alloc),
+        DType::I32 => typed::<i32>(operation, comm, op, largest_count, mem_alloc),
+        DType::U32 => typed::<u32>(operation, comm, op, largest_count, mem_alloc),
+        DType::I64 => typed::<i64>(operation, comm, op, largest_count, mem_alloc),
+        DType::U64 => typed::<u64>(operation, comm, op, largest_count, mem_alloc),
         other => Err(Error::new(
             ErrorKind::Unsupported,
             "the benchmark measures the types that can be reduced: f32, f64, f16, bf16, i8, u8, \
@@ -100,8 +102,9 @@ fn typed<'a, T: Number>(
     comm: &'a Communicator,
     op: Option<ReduceOp>,
     largest_count: usize,
+    mem_alloc: bool,
 ) -> Result<Box<dyn Calls + 'a>> {
-    let buffers = Buffers::<T>::new(largest_count)?;
+    let buffers = Buffers::<T>::new(mem_alloc.then_some(comm), largest_count)?;
     let op = op.unwrap_or(ReduceOp::Sum);
     Ok(match operation {
         Operation::AllReduce => Box::new(all_reduce::AllReduce::new(comm, op, buffers)),
@@ -135,10 +138,15 @@ struct Buffers<T> {
 }
 
 impl<T: Number> Buffers<T> {
-    fn new(largest_count: usize) -> Result<Self> {
+    /// Buffers that the other ranks of this host may read, if a communicator is given.
+    fn new(comm: Option<&Communicator>, largest_count: usize) -> Result<Self> {
+        let allocate = || match comm {
+            Some(comm) => comm.mem_alloc(T::DTYPE, &[largest_count]),
+            None => TensorMut::zeros(T::DTYPE, &[largest_count]),
+        };
         Ok(Self {
-            input: TensorMut::zeros(T::DTYPE, &[largest_count])?,
-            output: TensorMut::zeros(T::DTYPE, &[largest_count])?,
+            input: allocate()?,
+            output: allocate()?,
             case: Case {
                 count: 0,
                 in_place: false,

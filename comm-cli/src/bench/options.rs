@@ -89,6 +89,10 @@ pub struct Options {
     #[arg(long)]
     pub out_of_place: bool,
 
+    /// Take buffers from mem_alloc, so that the ranks of this machine read each other's directly.
+    #[arg(long)]
+    pub mem_alloc: bool,
+
     /// Write one JSON object per line and row to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -183,6 +187,7 @@ impl Options {
                 (_, true) => Places::OutOfPlace,
                 _ => Places::Both,
             },
+            mem_alloc: self.mem_alloc,
             check: !self.no_check,
             time: self.time.unwrap_or_else(|| Suite::default().time),
         }
@@ -263,6 +268,12 @@ pub(super) mod tests {
         assert!(!parse("--no-check").unwrap().suite(vec![]).check);
         assert!(!parse("--check --no-check").unwrap().suite(vec![]).check);
         assert!(parse("--no-check --check").unwrap().suite(vec![]).check);
+    }
+
+    #[test]
+    fn buffers_are_plain_unless_asked_for() {
+        assert!(!parse("").unwrap().suite(vec![]).mem_alloc);
+        assert!(parse("--mem-alloc").unwrap().suite(vec![]).mem_alloc);
     }
 
     #[test]

@@ -24,22 +24,19 @@
 
 use std::sync::Arc;
 
+use comm_core::Result;
 use comm_core::fifo::{Claim, Offer, Offers};
-use comm_core::{Error, ErrorKind, Result};
 
 use super::direct_vote::Vote;
+use super::share::Share;
 use super::{BlockedOn, Buffers, Ends, ProgramRun, Progress};
 use crate::edge::ends::{Identity, no_offers};
-use crate::plan::{Flow, Plan, Resolved};
+use crate::plan::{Plan, Resolved};
 use comm_kernels::{self as kernels, Reducer};
 
 /// Bytes of one slice: all ranks' slices fit into the second cache level together, and the price of
 /// the claims vanishes.
 const SLICE_BYTES: usize = 64 << 10;
-
-/// Shares begin at multiples of this many bytes, so that no two ranks write to one cache line of
-/// buffers that are aligned to it.
-const SHARE_ALIGN_BYTES: usize = 64;
 
 /// An all-reduce in place under way.
 #[derive(Debug)]
@@ -73,25 +70,6 @@ enum Way {
     Direct,
     /// By programs, because not all edges lead to the peers' memory.
     Instead(ProgramRun),
-}
-
-/// A range of elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Share {
-    start: usize,
-    count: usize,
-}
-
-impl Share {
-    fn of(rank: usize, ranks: usize, count: usize, element_bytes: usize) -> Self {
-        let grain = (SHARE_ALIGN_BYTES / element_bytes).max(1);
-        let each = count.div_ceil(ranks).next_multiple_of(grain);
-        let start = (rank * each).min(count);
-        Self {
-            start,
-            count: each.min(count - start),
-        }
-    }
 }
 
 impl DirectReduce {
@@ -175,37 +153,16 @@ impl DirectReduce {
 
     /// The plan's other way, over edges that the plan has as well.
     fn instead(&self, ends: &Ends) -> Result<ProgramRun> {
-        let plan = self.plan.instead().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Internal,
-                "a plan for shared memory has no other way",
-            )
-        })?;
-        let resolve = |flow: &Flow| {
-            let sends = flow.sends_to.iter();
-            let receives = flow.receives_from.iter();
-            Resolved {
-                send: sends
-                    .filter_map(|peer| ends.send_to(*peer, flow.channel))
-                    .collect(),
-                recv: receives
-                    .filter_map(|peer| ends.recv_from(*peer, flow.channel))
-                    .collect(),
-            }
-        };
-        if !plan.is_resolved() {
+        let known = self.plan.instead().is_some_and(|plan| plan.is_resolved());
+        let plan = Arc::clone(self.plan.instead_over(ends)?);
+        if !known {
             tracing::info!(
                 rank = plan.rank,
                 instead = %plan.algorithm(),
                 "not all edges lead to the peers' memory; explain() tells which"
             );
-            plan.resolve(plan.flows().iter().map(resolve).collect());
         }
-        Ok(ProgramRun::new(
-            Arc::clone(plan),
-            self.identity,
-            self.buffers,
-        ))
+        Ok(ProgramRun::new(plan, self.identity, self.buffers))
     }
 
     /// Offers the buffers to all peers; whether all have the offer.
@@ -343,28 +300,6 @@ impl Slice {
         for offer in all.iter().filter(|offer| offer.target != own.target) {
             // SAFETY: the caller's promise; two ranks' targets do not overlap.
             unsafe { kernels::copy(offer.target, own.target, self.bytes) };
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_cover_all_elements_once_whatever_their_number() {
-        for ranks in 1..=9 {
-            for count in [0, 1, 7, 15, 16, 17, 1000, 4099, 100_003] {
-                for element_bytes in [1, 2, 8, 100] {
-                    let mut next = 0;
-                    for rank in 0..ranks {
-                        let share = Share::of(rank, ranks, count, element_bytes);
-                        assert_eq!(share.start, next, "{rank} of {ranks}, {count} elements");
-                        next += share.count;
-                    }
-                    assert_eq!(next, count);
-                }
-            }
         }
     }
 }

@@ -18,15 +18,18 @@ mod direct_fold;
 mod direct_reduce;
 mod direct_vote;
 pub(crate) mod frame;
+mod mapped_reduce;
 mod one_shot;
 mod pair_fold;
 pub(crate) mod program;
 mod round;
 mod run;
+mod share;
 mod transfer;
 
 pub(crate) use direct_fold::DirectFold;
 pub(crate) use direct_reduce::DirectReduce;
+pub(crate) use mapped_reduce::MappedReduce;
 pub(crate) use one_shot::{Fold, OneShotReduce};
 pub(crate) use pair_fold::PairFold;
 pub(crate) use round::RoundRun;
@@ -34,11 +37,13 @@ pub(crate) use run::ProgramRun;
 pub(crate) use transfer::{RecvRun, SendRun};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use comm_core::net::Transfer;
-use comm_core::{Rank, Result};
+use comm_core::{Algorithm, Rank, Result};
 
-use crate::edge::ends::{RecvEnd, SendEnd};
+use crate::edge::ends::{Identity, RecvEnd, SendEnd};
+use crate::plan::Plan;
 
 /// How far [`HostOperation::advance`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,11 +135,36 @@ pub(crate) enum HostOperation {
     OneShotReduce(OneShotReduce),
     DirectFold(DirectFold),
     DirectReduce(DirectReduce),
+    MappedReduce(MappedReduce),
     Send(SendRun),
     Recv(RecvRun),
 }
 
 impl HostOperation {
+    /// The state machine of a collective whose edges are connected.
+    pub(crate) fn collective(
+        plan: Arc<Plan>,
+        identity: Identity,
+        buffers: Buffers,
+        ends: &Ends,
+    ) -> Self {
+        match (plan.algorithm(), plan.fold()) {
+            (Algorithm::DirectShared, _) => {
+                Self::DirectReduce(DirectReduce::new(plan, identity, buffers))
+            }
+            (Algorithm::DirectMapped, _) => {
+                Self::MappedReduce(MappedReduce::new(plan, identity, buffers))
+            }
+            (_, Some(fold)) if DirectFold::suits(&plan, ends) => {
+                Self::DirectFold(DirectFold::new(plan, fold, identity, buffers))
+            }
+            (_, Some(fold)) => {
+                Self::OneShotReduce(OneShotReduce::new(plan, fold, identity, buffers))
+            }
+            _ => Self::Program(ProgramRun::new(plan, identity, buffers)),
+        }
+    }
+
     /// Moves on, by about `budget_bytes` at most.
     #[inline]
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
@@ -143,6 +173,7 @@ impl HostOperation {
             Self::OneShotReduce(run) => run.advance(ends, budget_bytes),
             Self::DirectFold(run) => run.advance(ends, budget_bytes),
             Self::DirectReduce(run) => run.advance(ends, budget_bytes),
+            Self::MappedReduce(run) => run.advance(ends, budget_bytes),
             Self::Send(run) => run.advance(ends, budget_bytes),
             Self::Recv(run) => run.advance(ends, budget_bytes),
         }
@@ -155,6 +186,7 @@ impl HostOperation {
             Self::OneShotReduce(run) => run.blocked_on(visit),
             Self::DirectFold(run) => run.blocked_on(visit),
             Self::DirectReduce(run) => run.blocked_on(visit),
+            Self::MappedReduce(run) => run.blocked_on(visit),
             Self::Send(run) => visit(run.blocked_on()),
             Self::Recv(run) => visit(run.blocked_on()),
         }

@@ -14,6 +14,10 @@
 //! has everything. In place nothing is offered: a sum could not be written before the peer has read
 //! what it takes the place of, and waiting for that costs more than a slot. Large buffers go through
 //! slots too, and their sums are written past the caches.
+//!
+//! Memory that the peer's process [has mapped](crate::region) is offered whatever its size, in a
+//! reduce-scatter also in place, where a rank writes over no block but its own. The peer reduces it from
+//! where it is, looks afterwards whether the offer stood, and has a void chunk if it did not.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,8 +26,9 @@ use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Rank, Result};
 
 use super::{BlockedOn, Buffers, Ends, Progress};
-use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
+use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, Taken};
 use crate::plan::Plan;
+use crate::region::PeerBytes;
 use comm_kernels as kernels;
 
 /// What one rank does in a one-shot reduction.
@@ -54,11 +59,34 @@ pub(crate) struct OneShotReduce<P = Arc<Plan>> {
     payloads: Payloads,
     arrived: usize,
     /// What was offered; the operation is done when all of it is consumed.
-    offers: Option<Offers>,
-    /// Whether the payload of the current chunk was pulled, and its step consumed.
-    pulled: bool,
+    offers: Option<(OfferOf, Offers)>,
+    /// How the payloads of the current chunk came.
+    arrival: Arrival,
+    /// Keeps what is read of a peer's memory mapped.
+    mapped: Vec<PeerBytes>,
     /// Whether all chunks are done.
     complete: bool,
+}
+
+/// How the payloads of a chunk came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Arrival {
+    /// Through slots or lines, to be consumed when they are reduced.
+    #[default]
+    Sent,
+    /// It was copied from where it was offered, and its step consumed.
+    Pulled,
+    /// It is read where it is offered, and may turn out to be void.
+    Mapped,
+}
+
+/// How a chunk is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfferOf {
+    /// Memory that the peer asks the system for.
+    Plain,
+    /// A region, which the peer has mapped.
+    Region,
 }
 
 /// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
@@ -138,7 +166,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             payloads,
             arrived: 0,
             offers: None,
-            pulled: false,
+            arrival: Arrival::Sent,
+            mapped: Vec::new(),
             complete: false,
         }
     }
@@ -155,7 +184,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             payloads: self.payloads,
             arrived: self.arrived,
             offers: self.offers,
-            pulled: self.pulled,
+            arrival: self.arrival,
+            mapped: self.mapped,
             complete: self.complete,
         }
     }
@@ -187,8 +217,8 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 return Ok(Progress::Blocked);
             }
             let count = self.chunk();
-            if self.fold.folds {
-                self.reduce_chunk(ends, count)?;
+            if self.fold.folds && !self.reduce_chunk(ends, count)? {
+                return Ok(Progress::Blocked);
             }
             self.done += count;
             if self.done == self.plan.count {
@@ -232,18 +262,25 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         unsafe { self.buffers.output.add(self.done * self.plan.element_bytes) }
     }
 
-    /// Whether chunks of this operation may be offered: see the module's documentation.
-    fn may_offer(&self) -> bool {
-        self.plan.world_size == 2
-            && !self.plan.request().in_place
-            && self.plan.count * self.plan.element_bytes <= OFFER_TO_BYTES
+    /// Whether, and how, a chunk is offered over this edge: see the module's documentation.
+    #[cold]
+    fn offer_of(&self, end: &SendEnd, from: *const u8, bytes: usize) -> Option<OfferOf> {
+        let in_place = self.plan.request().in_place;
+        if in_place && self.fold.folds && self.fold.source_stride == 0 {
+            return None;
+        }
+        if end.is_readable_by_peer(from, bytes) {
+            return Some(OfferOf::Region);
+        }
+        let whole_bytes = self.plan.count * self.plan.element_bytes;
+        (!in_place && whole_bytes <= OFFER_TO_BYTES).then_some(OfferOf::Plain)
     }
 
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
         let bytes = self.chunk() * self.plan.element_bytes;
-        let may_offer = bytes >= OFFER_FROM_BYTES && self.may_offer();
-        while let Some(index) = self.plan.edges(0).send.get(self.sent) {
-            let end = &mut ends.send[*index];
+        let may_offer = bytes >= OFFER_FROM_BYTES && self.plan.world_size == 2;
+        while let Some(&index) = self.plan.edges(0).send.get(self.sent) {
+            let end = &mut ends.send[index];
             let from = self.source(end.peer);
             match end.try_reserve(bytes)? {
                 None => return Ok(false),
@@ -254,27 +291,57 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                     end.publish_small(&small[..bytes], &self.identity)?;
                 }
                 Some(Outgoing::Slot(slot)) => {
-                    if may_offer && self.offers.is_none() {
-                        self.offers = end.offers();
-                    }
-                    match &mut self.offers {
-                        Some(offers) if may_offer => {
-                            // SAFETY: the chunk is within the input, which stays valid and as it is
-                            // (it is not the output) until this operation is done, which needs the
-                            // step to be consumed, or dropped, which revokes it.
-                            unsafe { end.try_offer(offers, from, bytes, &self.identity) }?;
-                        }
-                        _ => {
-                            // SAFETY: a chunk fits a slot and is within the input.
-                            unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
-                            end.publish(bytes, &self.identity)?;
-                        }
+                    let offer = if may_offer {
+                        self.offer_of(&ends.send[index], from, bytes)
+                    } else {
+                        None
+                    };
+                    let end = &mut ends.send[index];
+                    let offered = match offer {
+                        Some(of) => self.try_offer(end, of, from, bytes)?,
+                        None => false,
+                    };
+                    if !offered {
+                        // SAFETY: a chunk fits a slot and is within the input.
+                        unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                        end.publish(bytes, &self.identity)?;
                     }
                 }
             }
             self.sent += 1;
         }
         Ok(true)
+    }
+
+    /// Offers a chunk for which there is credit; `false` if the peer cannot reach it.
+    #[cold]
+    fn try_offer(
+        &mut self,
+        end: &mut SendEnd,
+        of: OfferOf,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<bool> {
+        if self.offers.is_none() {
+            let offers = match of {
+                OfferOf::Plain => end.offers(),
+                OfferOf::Region => end.region_offers(),
+            };
+            self.offers = offers.map(|offers| (of, offers));
+        }
+        match &mut self.offers {
+            // SAFETY: the chunk is within the input, which stays valid and as it is (it is not in what
+            // is written) until this operation is done, which needs the step to be consumed, or
+            // dropped, which revokes it.
+            Some((OfferOf::Plain, offers)) if of == OfferOf::Plain => unsafe {
+                end.try_offer(offers, from, bytes, &self.identity)
+            },
+            // SAFETY: as above.
+            Some((OfferOf::Region, offers)) if of == OfferOf::Region => unsafe {
+                end.try_offer_readable(offers, from, bytes, &self.identity)
+            },
+            _ => Ok(false),
+        }
     }
 
     fn receive_chunk(&mut self, ends: &mut Ends) -> Result<bool> {
@@ -304,8 +371,17 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         Ok(self.arrived == expected)
     }
 
-    /// Copies what the peer offers and tells it so; where it is then, or `None` if it was revoked.
+    /// Looks where what the peer offers can be read, or copies it and tells the peer so; where it is
+    /// then, or `None` if it was revoked.
+    #[cold]
     fn pull(&mut self, end: &mut RecvEnd, bytes: usize) -> Result<Option<*const u8>> {
+        if let Some(mapped) = end.offered_bytes(bytes)? {
+            let payload = mapped.as_ptr();
+            end.note_read(bytes);
+            self.arrival = Arrival::Mapped;
+            self.mapped.push(mapped);
+            return Ok(Some(payload));
+        }
         let payload = if self.is_in_place() {
             end.pull_to_scratch(bytes)?
         } else {
@@ -316,12 +392,13 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
         };
         if payload.is_some() {
             end.consume()?;
-            self.pulled = true;
+            self.arrival = Arrival::Pulled;
         }
         Ok(payload)
     }
 
-    fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<()> {
+    /// Reduces a chunk of which everything has come; `false` if a part of it was void.
+    fn reduce_chunk(&mut self, ends: &mut Ends, count: usize) -> Result<bool> {
         let own = self.source(self.plan.rank);
         self.payloads.set(self.plan.rank as usize, own);
         let target = self.target();
@@ -346,14 +423,32 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                 }
             }
         }
-        if !std::mem::take(&mut self.pulled) {
+        let arrival = std::mem::take(&mut self.arrival);
+        if arrival == Arrival::Mapped && !self.stands(ends) {
+            return Ok(false);
+        }
+        if arrival != Arrival::Pulled {
             for index in &self.plan.edges(0).recv {
                 ends.recv[*index].consume()?;
             }
         }
         self.payloads.clear();
         self.arrived = 0;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether what was read of the peer's memory was still offered then; else it counts as something
+    /// that has not come, and now never will.
+    #[cold]
+    fn stands(&mut self, ends: &Ends) -> bool {
+        self.mapped.clear();
+        let mut edges = self.plan.edges(0).recv.iter();
+        if edges.all(|index| ends.recv[*index].offer_stands()) {
+            return true;
+        }
+        self.payloads.clear();
+        self.arrived = 0;
+        false
     }
 
     pub(crate) fn blocked_on(&self, visit: &mut dyn FnMut(BlockedOn)) {

@@ -13,8 +13,8 @@
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
 //! copy it straight to where it belongs.
 //!
-//! Memory that the receiver's process [has mapped](crate::region) is offered whichever way the data
-//! flows: reading it takes no help of the kernel.
+//! Memory that the peer's process [has mapped](crate::region) is offered whichever way data flows and however large the buffer is.
+//! The peer reads it where it is, also to reduce it, and looks afterwards whether the offer stood.
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use super::program::Primitive;
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
 use crate::plan::{Plan, Resolved};
+use crate::region::PeerBytes;
 use comm_kernels as kernels;
 
 /// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
@@ -60,7 +61,18 @@ struct Context {
     /// Whether results go past the caches, which they would only sweep.
     streams: bool,
     /// What was offered, by sending end.
-    offered: Vec<(usize, Offers)>,
+    offered: Vec<Offered>,
+    /// Keeps what is read of peers' memory mapped, while a primitive is carried out.
+    mapped: Vec<PeerBytes>,
+}
+
+/// What was offered over one sending end.
+#[derive(Debug)]
+struct Offered {
+    index: usize,
+    /// Whether it is memory that the peer has mapped.
+    mapped: bool,
+    offers: Offers,
 }
 
 /// How far one program has come.
@@ -94,6 +106,7 @@ impl ProgramRun {
                 may_be_pulled: !one_way || block_bytes <= ONE_WAY_OFFER_BYTES,
                 streams: plan.streams,
                 offered: Vec::new(),
+                mapped: Vec::new(),
             },
             plan,
         }
@@ -189,8 +202,8 @@ impl ProgramRun {
             direct.blocked_on(self.context.may_offer || all_done, visit);
         }
         if all_done {
-            for (index, _) in &self.context.offered {
-                visit(BlockedOn::Acknowledgement(*index));
+            for offered in &self.context.offered {
+                visit(BlockedOn::Acknowledgement(offered.index));
             }
         }
     }
@@ -211,10 +224,10 @@ enum Sent {
     Small,
     /// Through this slot.
     Slot(*mut u8),
-    /// Read by the peer from here.
+    /// Read by the peer from here, by the system or under a claim.
     Offer(*const u8),
-    /// Read by the peer from here, where it has the memory mapped.
-    Readable(*const u8),
+    /// Read by the peer from where it has this mapped.
+    Mapped(*const u8),
 }
 
 impl Context {
@@ -256,13 +269,10 @@ impl Context {
             let sent = match (outgoing, at_rest) {
                 (None, _) => return Ok(Some(BlockedOn::Credit(index))),
                 (Some(Outgoing::Small), _) => Sent::Small,
-                (Some(Outgoing::Slot(_)), Some(at)) if self.is_readable(index, at, bytes, ends) => {
-                    Sent::Readable(at)
-                }
-                (Some(Outgoing::Slot(_)), Some(at)) if self.can_offer(index, ends) => {
-                    Sent::Offer(at)
-                }
-                (Some(Outgoing::Slot(slot)), _) => Sent::Slot(slot.data.as_ptr()),
+                (Some(Outgoing::Slot(slot)), Some(at)) => self
+                    .offer_of(index, at, bytes, ends)
+                    .unwrap_or(Sent::Slot(slot.data.as_ptr())),
+                (Some(Outgoing::Slot(slot)), None) => Sent::Slot(slot.data.as_ptr()),
             };
             *reserved = Some((index, sent));
         }
@@ -289,7 +299,7 @@ impl Context {
                 sent: reserved.map(|reserved| match reserved? {
                     (_, Sent::Small) => Some(small),
                     (_, Sent::Slot(slot)) => Some(slot),
-                    (_, Sent::Offer(_) | Sent::Readable(_)) => None,
+                    (_, Sent::Offer(_) | Sent::Mapped(_)) => None,
                 }),
             };
             let mut received = [None; 2];
@@ -297,7 +307,9 @@ impl Context {
                 let Some((index, step)) = taken else { break };
                 let payload = match step {
                     Taken::Payload(payload) => Some(payload),
-                    Taken::Offer => data.pull(&mut ends.recv[index], primitive.combine, bytes)?,
+                    Taken::Offer => {
+                        self.reach(&data, &mut ends.recv[index], primitive.combine, bytes)?
+                    }
                 };
                 // A sender that gives up makes the step one that never arrives.
                 let Some(payload) = payload else {
@@ -306,14 +318,19 @@ impl Context {
                 *received = Some(payload);
             }
             data.compute(received, primitive, plan, self.streams);
+            if !self.mapped.is_empty()
+                && let Some(void) = self.void(taken.iter().flatten(), ends)
+            {
+                return Ok(Some(BlockedOn::Step(void)));
+            }
         }
 
         for (index, sent) in reserved.into_iter().flatten() {
             match sent {
                 Sent::Small => ends.send[index].publish_small(&small[..bytes], &self.identity)?,
                 Sent::Slot(_) => ends.send[index].publish(bytes, &self.identity)?,
-                Sent::Offer(at) => self.offer(index, at, bytes, false, ends)?,
-                Sent::Readable(at) => self.offer(index, at, bytes, true, ends)?,
+                Sent::Offer(at) => self.offer(index, at, false, bytes, ends)?,
+                Sent::Mapped(at) => self.offer(index, at, true, bytes, ends)?,
             }
         }
         for (index, _) in taken.into_iter().flatten() {
@@ -322,26 +339,33 @@ impl Context {
         Ok(None)
     }
 
-    /// Whether the peer of a sending end has mapped this part of this rank's memory.
-    fn is_readable(&mut self, index: usize, at: *const u8, bytes: usize, ends: &Ends) -> bool {
+    /// How the peer of a sending end gets at what is to be sent, if it can without a slot.
+    #[cold]
+    fn offer_of(&mut self, index: usize, at: *const u8, bytes: usize, ends: &Ends) -> Option<Sent> {
         let end = &ends.send[index];
-        end.is_readable_by_peer(at, bytes) && self.keep_track(index, || end.region_offers())
-    }
-
-    /// Whether the peer of a sending end reaches any memory of this rank.
-    fn can_offer(&mut self, index: usize, ends: &Ends) -> bool {
-        let end = &ends.send[index];
-        (end.offers_memory() || (self.may_be_pulled && end.is_pulled()))
-            && self.keep_track(index, || end.offers())
-    }
-
-    /// Whether there is something that keeps track of the offers over a sending end.
-    fn keep_track(&mut self, index: usize, offers: impl FnOnce() -> Option<Offers>) -> bool {
-        if self.offered.iter().any(|(known, _)| *known == index) {
-            return true;
+        let mapped = end.is_readable_by_peer(at, bytes);
+        let reached = mapped || end.offers_memory() || (self.may_be_pulled && end.is_pulled());
+        if !reached {
+            return None;
         }
-        let offers = offers().map(|offers| self.offered.push((index, offers)));
-        offers.is_some()
+        let known = |offered: &Offered| (offered.index, offered.mapped) == (index, mapped);
+        if !self.offered.iter().any(known) {
+            let offers = if mapped {
+                end.region_offers()
+            } else {
+                end.offers()
+            };
+            self.offered.push(Offered {
+                index,
+                mapped,
+                offers: offers?,
+            });
+        }
+        Some(if mapped {
+            Sent::Mapped(at)
+        } else {
+            Sent::Offer(at)
+        })
     }
 
     /// Offers a step for which there is credit.
@@ -349,21 +373,22 @@ impl Context {
         &mut self,
         index: usize,
         at: *const u8,
+        mapped: bool,
         bytes: usize,
-        readable: bool,
         ends: &mut Ends,
     ) -> Result<()> {
-        let offers = self.offered.iter_mut().find(|(known, _)| *known == index);
+        let mut offered = self.offered.iter_mut();
+        let offered = offered.find(|offered| (offered.index, offered.mapped) == (index, mapped));
         let end = &mut ends.send[index];
-        let offered = match offers {
+        let offered = match offered {
             None => false,
-            Some((_, offers)) if readable => {
+            Some(Offered { offers, .. }) if mapped => {
                 // SAFETY: the bytes are the user's, who leaves them alone until the operation is done,
                 // which needs the step to be consumed, or dropped, which revokes it. The program
                 // leaves them alone too, else it would not be allowed to offer.
                 unsafe { end.try_offer_readable(offers, at, bytes, &self.identity) }?
             }
-            Some((_, offers)) => {
+            Some(Offered { offers, .. }) => {
                 // SAFETY: as above.
                 unsafe { end.try_offer(offers, at, bytes, &self.identity) }?
             }
@@ -377,10 +402,47 @@ impl Context {
         ))
     }
 
+    /// Where what a step offers can be read: in the sender's memory, or where it was copied to.
+    #[cold]
+    fn reach(
+        &mut self,
+        data: &Data,
+        end: &mut RecvEnd,
+        combine: bool,
+        bytes: usize,
+    ) -> Result<Option<*const u8>> {
+        match end.offered_bytes(bytes)? {
+            Some(mapped) => {
+                let payload = mapped.as_ptr();
+                end.note_read(bytes);
+                self.mapped.push(mapped);
+                Ok(Some(payload))
+            }
+            None => data.pull(end, combine, bytes),
+        }
+    }
+
+    /// The receiving end whose peer has taken back what was read of its memory, if there is one.
+    #[cold]
+    fn void<'a>(
+        &mut self,
+        taken: impl Iterator<Item = &'a (usize, Taken)>,
+        ends: &Ends,
+    ) -> Option<usize> {
+        self.mapped.clear();
+        taken
+            .filter(|(_, step)| matches!(step, Taken::Offer))
+            .map(|(index, _)| *index)
+            .find(|index| {
+                let end = &ends.recv[*index];
+                !end.takes_offers() && !end.offer_stands()
+            })
+    }
+
     /// Done once the peers have everything that was offered.
     fn acknowledged(&self, ends: &mut Ends) -> Result<Progress> {
-        for (index, _) in &self.offered {
-            if !ends.send[*index].is_acknowledged()? {
+        for offered in &self.offered {
+            if !ends.send[offered.index].is_acknowledged()? {
                 return Ok(Progress::Blocked);
             }
         }

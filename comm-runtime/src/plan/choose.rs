@@ -6,7 +6,15 @@ use super::{PlanConfig, Request};
 
 /// More ranks than this never exchange everything with everybody if there is a tree for it: the edges
 /// alone, n - 1 for each rank, take longer to connect than a tree's extra hops ever cost.
-const MOST_ONE_SHOT_RANKS: u32 = 16;
+pub(crate) const MOST_ONE_SHOT_RANKS: u32 = 16;
+
+/// Between two ranks an all-reduce from this size on works on mapped memory by shares: below, each rank
+/// reads all that the other one has, which takes one round less.
+const MAPPED_BY_TWO_FROM_BYTES: usize = 256 << 10;
+
+/// The same between more ranks, which have to hear more answers, from ranks that may share their CPUs:
+/// below, that would cost those whose buffers are not mapped up to a third.
+const MAPPED_FROM_BYTES: usize = 1 << 20;
 
 /// What planning has to know of the ranks.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +23,20 @@ pub(super) struct World {
     pub(super) size: u32,
     /// Whether all ranks reach each other's memory.
     pub(super) shares_memory: bool,
+    /// Whether all ranks may have mapped memory of each other.
+    pub(super) maps_memory: bool,
+}
+
+impl World {
+    /// Whether an all-reduce of so many bytes is worth asking whether it is on mapped memory.
+    const fn maps(&self, block_bytes: usize) -> bool {
+        let from_bytes = if self.size == 2 {
+            MAPPED_BY_TWO_FROM_BYTES
+        } else {
+            MAPPED_FROM_BYTES
+        };
+        self.maps_memory && self.size <= MOST_ONE_SHOT_RANKS && block_bytes >= from_bytes
+    }
 }
 
 /// The first algorithm in the order of [`preference`] that the configuration allows.
@@ -65,7 +87,7 @@ fn preference(
     kind: OperationKind,
     block_bytes: usize,
 ) -> &'static [Algorithm] {
-    use Algorithm::{DirectShared, DoubleTree, OneShot, Ring};
+    use Algorithm::{DirectMapped, DirectShared, DoubleTree, OneShot, Ring};
     let whole_bytes = block_bytes.saturating_mul(world.size as usize);
     let one_shot = whole_bytes <= config.one_shot_bytes;
     let one_shot_or_tree = one_shot && world.size <= MOST_ONE_SHOT_RANKS;
@@ -75,8 +97,13 @@ fn preference(
             (true, _) => &[OneShot, DoubleTree, Ring],
             (false, _) if world.shares_memory => &[DirectShared, Ring, DoubleTree, OneShot],
             // A ring of two moves as many bytes, in twice as many hops.
+            _ if world.size == 2 && world.maps(block_bytes) => {
+                &[DirectMapped, OneShot, DoubleTree, Ring]
+            }
             _ if world.size == 2 => &[OneShot, DoubleTree, Ring],
+            (false, true) if world.maps(block_bytes) => &[DirectMapped, DoubleTree, Ring, OneShot],
             (false, true) => &[DoubleTree, Ring, OneShot],
+            (false, false) if world.maps(block_bytes) => &[DirectMapped, Ring, DoubleTree, OneShot],
             (false, false) => &[Ring, DoubleTree, OneShot],
         },
         // Between two ranks every algorithm is one message, and one round is the simplest.

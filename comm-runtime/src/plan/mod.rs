@@ -21,12 +21,15 @@ mod trees;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use comm_core::{Algorithm, DType, OperationKind, Rank, ReduceOp, Signature};
+use comm_core::{
+    Algorithm, DType, Error, ErrorKind, OperationKind, Rank, ReduceOp, Result, Signature,
+};
 
-use crate::operation::Fold;
 use crate::operation::program::Program;
+use crate::operation::{Ends, Fold};
 use comm_kernels::Reducer;
 
+pub(crate) use choose::MOST_ONE_SHOT_RANKS;
 pub use config::PlanConfig;
 pub(crate) use extent::{Extent, Extents};
 pub(crate) use order::RankOrder;
@@ -183,6 +186,36 @@ impl Plan {
         programs
             .iter()
             .zip(self.resolved.get().map_or(&[][..], Vec::as_slice))
+    }
+
+    /// The plan that takes over, with its edges among those of the lane.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Internal`] if there is none.
+    pub(crate) fn instead_over(&self, ends: &Ends) -> Result<&Arc<Self>> {
+        let plan = self.instead.as_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Internal,
+                "a plan for shared memory has no other way",
+            )
+        })?;
+        if !plan.is_resolved() {
+            let resolve = |flow: &Flow| {
+                let sends = flow.sends_to.iter();
+                let receives = flow.receives_from.iter();
+                Resolved {
+                    send: sends
+                        .filter_map(|peer| ends.send_to(*peer, flow.channel))
+                        .collect(),
+                    recv: receives
+                        .filter_map(|peer| ends.recv_from(*peer, flow.channel))
+                        .collect(),
+                }
+            };
+            plan.resolve(plan.flows().iter().map(resolve).collect());
+        }
+        Ok(plan)
     }
 
     /// The plan that takes over if the edges are not what this one's algorithm needs.

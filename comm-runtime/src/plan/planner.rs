@@ -18,6 +18,8 @@ pub(crate) struct Planner {
     config: PlanConfig,
     /// Whether all ranks reach each other's memory.
     shares_memory: bool,
+    /// Whether all ranks may have mapped memory of each other.
+    maps_memory: bool,
     /// How the ranks stand in rings and trees.
     order: RankOrder,
     cache: PlanCache,
@@ -30,6 +32,7 @@ impl Planner {
             world_size,
             config,
             shares_memory: false,
+            maps_memory: false,
             order: RankOrder::default(),
             cache: PlanCache::new(),
         }
@@ -39,6 +42,13 @@ impl Planner {
     /// on all ranks.
     pub(crate) const fn sharing_memory(mut self, shares_memory: bool) -> Self {
         self.shares_memory = shares_memory && self.world_size > 1;
+        self
+    }
+
+    /// Says that the first edge of every pair of ranks may lead to memory of the peer's that is mapped
+    /// here; the same on all ranks.
+    pub(crate) const fn mapping_memory(mut self, maps_memory: bool) -> Self {
+        self.maps_memory = maps_memory && self.world_size > 1;
         self
     }
 
@@ -111,6 +121,7 @@ impl Planner {
         let world = World {
             size: self.world_size,
             shares_memory: self.shares_memory,
+            maps_memory: self.maps_memory,
         };
         let algorithm = choose(&self.config, world, request, block_bytes)?;
         let mut plan = self.make_by(request, algorithm, self.config.channels, reducer)?;
@@ -118,6 +129,18 @@ impl Planner {
             // On one channel, whose edges the plan has connected anyway.
             let ring = self.make_by(request, Algorithm::Ring, 1, reducer)?;
             plan.instead = Some(Arc::new(ring));
+        }
+        if algorithm == Algorithm::DirectMapped {
+            let world = World {
+                maps_memory: false,
+                ..world
+            };
+            // A filter that allows nothing else does not concern what has to be possible.
+            let instead = choose(&self.config, world, request, block_bytes)
+                .or_else(|_| choose(&PlanConfig::default(), world, request, block_bytes))?;
+            let instead = self.make_by(request, instead, self.config.channels, reducer)?;
+            plan.flows.extend(instead.flows.iter().cloned());
+            plan.instead = Some(Arc::new(instead));
         }
         Ok(plan)
     }
@@ -246,6 +269,48 @@ mod tests {
             .plan(&request(OperationKind::AllReduce, 1 << 20))
             .unwrap();
         assert_ne!(alone.algorithm(), Algorithm::DirectShared);
+    }
+
+    #[test]
+    fn ranks_that_map_memory_try_that_for_large_sums_and_have_another_way() {
+        let count = 1 << 20;
+        for (ranks, instead) in [
+            (2, Algorithm::OneShot),
+            (4, Algorithm::Ring),
+            (16, Algorithm::Ring),
+        ] {
+            let planner = Planner::new(1, ranks, PlanConfig::default()).mapping_memory(true);
+            let algorithm = |kind, count| planner.plan(&request(kind, count)).unwrap().algorithm();
+            let plan = planner.plan(&request(OperationKind::AllReduce, count));
+            let plan = plan.unwrap();
+            assert_eq!(plan.algorithm(), Algorithm::DirectMapped);
+            let other = plan.instead().unwrap();
+            assert_eq!(other.algorithm(), instead);
+            for flow in other.flows() {
+                assert!(plan.flows().contains(flow), "{plan}");
+            }
+            assert_eq!(
+                algorithm(OperationKind::AllReduce, 1000),
+                Algorithm::OneShot
+            );
+            assert_ne!(
+                algorithm(OperationKind::Broadcast, count),
+                Algorithm::DirectMapped
+            );
+        }
+        for planner in [
+            Planner::new(1, 17, PlanConfig::default()).mapping_memory(true),
+            Planner::new(0, 1, PlanConfig::default()).mapping_memory(true),
+            Planner::new(0, 4, allowing(&[Algorithm::Ring])).mapping_memory(true),
+        ] {
+            let plan = planner.plan(&request(OperationKind::AllReduce, count));
+            assert_ne!(plan.unwrap().algorithm(), Algorithm::DirectMapped);
+        }
+        let only = Planner::new(0, 4, allowing(&[Algorithm::DirectMapped])).mapping_memory(true);
+        let plan = only
+            .plan(&request(OperationKind::AllReduce, count))
+            .unwrap();
+        assert_eq!(plan.instead().unwrap().algorithm(), Algorithm::Ring);
     }
 
     #[test]

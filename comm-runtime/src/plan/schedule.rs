@@ -84,7 +84,7 @@ impl Schedule<'_> {
             (Algorithm::DoubleTree, Kind::AllReduce) => self.trees()?,
             (Algorithm::DoubleTree, Kind::Broadcast) => self.rooted_trees(false)?,
             (Algorithm::DoubleTree, Kind::Reduce) => self.rooted_trees(true)?,
-            (Algorithm::DirectShared, Kind::AllReduce) => {
+            (Algorithm::DirectShared | Algorithm::DirectMapped, Kind::AllReduce) => {
                 let (flows, _) = self.fold();
                 (flows, Method::Direct)
             }

@@ -105,6 +105,24 @@ impl Pair {
         }
     }
 
+    /// A pair of this process with itself that has mapped all of `memories`, for tests of what works on
+    /// it.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn with_itself<'a>(
+        memories: impl IntoIterator<Item = &'a comm_core::memory::SealedMemory>,
+    ) -> (Arc<Self>, Generation) {
+        let pair = Self::new();
+        for (id, memory) in (1..).map(RegionId).zip(memories) {
+            let start = memory.as_ptr().addr().get() as u64;
+            let span = Span::new(start, memory.len_bytes()).expect("memory has a length");
+            let fd = memory.fd().try_clone_to_owned().expect("a descriptor");
+            let generation = pair.import(id, span, fd).expect("room for a mapping");
+            pair.export(id, span, generation);
+        }
+        let generation = pair.generation();
+        (Arc::new(pair), generation)
+    }
+
     fn imports(&self) -> MutexGuard<'_, Imports> {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }

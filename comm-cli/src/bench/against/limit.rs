@@ -17,7 +17,12 @@ pub(super) struct Limit {
     text: &'static str,
     medium: Medium,
     operations: &'static [Operation],
+    /// What it also does on buffers that both processes read, for ranks with allocated memory.
+    direct: &'static [Operation],
 }
+
+/// Ends the names of operations on buffers that both processes read.
+const DIRECT: &str = "_direct";
 
 /// The bare step FIFO.
 pub(super) const FIFO: Limit = Limit {
@@ -25,6 +30,11 @@ pub(super) const FIFO: Limit = Limit {
     text: programs::FIFO_LIMIT,
     medium: Medium::Shm,
     operations: &[Operation::Pingpong, Operation::AllReduce],
+    direct: &[
+        Operation::AllReduce,
+        Operation::AllGather,
+        Operation::Broadcast,
+    ],
 };
 
 /// Bare sockets.
@@ -38,6 +48,7 @@ pub(super) const TCP: Limit = Limit {
         Operation::AllGather,
         Operation::AllToAll,
     ],
+    direct: &[],
 };
 
 /// A program that has been compiled.
@@ -63,7 +74,11 @@ impl Peer for Compiled {
     }
 
     fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
-        let operations = job.among(self.limit.operations);
+        let operations = job.among(if job.mem_alloc {
+            self.limit.direct
+        } else {
+            self.limit.operations
+        });
         let [first, second, ..] = job.cpus[..] else {
             // Two processes that only spin need a CPU each.
             return Ok(Vec::new());
@@ -72,10 +87,14 @@ impl Peer for Compiled {
             return Ok(Vec::new());
         }
         let mut command = Command::new(&self.program);
+        let [mut names, sizes, seconds] = job.arguments(&operations);
+        if job.mem_alloc {
+            names = names.replace(',', &format!("{DIRECT},")) + DIRECT;
+        }
         command
-            .args(job.arguments(&operations))
+            .args([names, sizes, seconds])
             .args([first.to_string(), second.to_string()]);
         let printed = program::output(&mut command, job.limit(operations.len()), &self.program)?;
-        Ok(Sample::parse(&printed, job.medium))
+        Ok(Sample::parse(&printed.replace(DIRECT, ""), job.medium))
     }
 }

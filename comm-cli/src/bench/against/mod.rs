@@ -67,6 +67,8 @@ struct Job {
     transport: String,
     ranks: u32,
     operations: Vec<Operation>,
+    /// Whether our buffers are such that ranks read each other's.
+    mem_alloc: bool,
     sweep: Sweep,
     time: Duration,
     /// The CPUs to which ranks are bound, one each; empty if there are fewer than ranks.
@@ -252,6 +254,7 @@ fn jobs(options: &Options, peers: usize) -> Result<Vec<Job>> {
                 transport: transport.clone(),
                 ranks,
                 operations,
+                mem_alloc: options.mem_alloc,
                 sweep,
                 time: Duration::ZERO,
                 cpus: if bound { allowed.clone() } else { Vec::new() },

@@ -32,6 +32,7 @@ pub(super) fn measure(job: &Job, scratch: &program::Scratch) -> Result<Vec<Sampl
         } else {
             "--pin"
         })
+        .args(job.mem_alloc.then_some("--mem-alloc"))
         .arg("--json")
         .arg(&rows);
     // In place as well: see `counts`.

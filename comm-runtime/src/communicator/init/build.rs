@@ -15,7 +15,7 @@ use crate::communicator::{Communicator, Core, LeaveOnDrop, TransportTable, Users
 use crate::control::host::online_cpu_count;
 use crate::control::rendezvous::RendezvousAddress;
 use crate::control::{ControlPlane, JoinOptions, Process};
-use crate::edge::candidates::all_share_memory;
+use crate::edge::candidates::{all_may_map_memory, all_share_memory};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
@@ -107,6 +107,7 @@ impl CommunicatorBuilder {
         let order = RankOrder::from_facts(&peers);
         order.compare(&control, &peers, joined_by)?;
         let shares_memory = all_share_memory(&transports, &peers, step_bytes);
+        let maps_memory = all_may_map_memory(&transports, &peers, step_bytes);
         let neighbours = Neighbours::new(process.regions(), rank, &peers);
         let doorbells = Arc::clone(process.doorbells());
         let lanes = || {
@@ -120,6 +121,7 @@ impl CommunicatorBuilder {
             policy,
             planner: Planner::new(rank, world_size, self.settings.plan.clone())
                 .sharing_memory(shares_memory)
+                .mapping_memory(maps_memory)
                 .in_order(order),
             workers: WorkerPool::of_process(&doorbells),
             process,

@@ -350,6 +350,21 @@ impl RecvEnd {
         }
     }
 
+    /// The next step if it has arrived: whether it offers `bytes`. A peer that cannot, or will not, says
+    /// so by a step of one byte.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`] if another operation sent it.
+    pub(crate) fn try_offer_or_refusal(
+        &mut self,
+        identity: &Identity,
+        bytes: usize,
+    ) -> Result<Option<bool>> {
+        let taken = self.try_take_or_offer(identity, 1, bytes)?;
+        Ok(taken.map(|taken| matches!(taken, Taken::Offer)))
+    }
+
     /// The memory that the step found by [`RecvEnd::try_offer`] offers, for a bounded piece of
     /// work; `None` once the sender has revoked it.
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
