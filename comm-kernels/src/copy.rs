@@ -5,7 +5,7 @@
 
 use super::Isa;
 
-/// Copies `bytes` bytes.
+/// Copies `bytes` bytes that are near: in this core's caches, or few.
 ///
 /// # Safety
 ///
@@ -17,11 +17,28 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
         unsafe { copy_small(dst, src, bytes) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { copy_large(dst, src, bytes, false) };
+        unsafe { copy_large(dst, src, bytes, Stores::Near) };
     }
 }
 
-/// Copies `bytes` bytes; from `non_temporal_from_bytes` on with stores that pass the caches by.
+/// Copies `bytes` bytes from or to memory whose lines are far: in memory, or in another core's caches as
+/// those of slots are. Asks for them ahead.
+///
+/// # Safety
+///
+/// As for [`copy`].
+#[inline]
+pub unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
+    if bytes <= SMALL_BYTES {
+        // SAFETY: the caller's promise.
+        unsafe { copy_small(dst, src, bytes) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { copy_large(dst, src, bytes, Stores::Far) };
+    }
+}
+
+/// [`copy_far`]; from `non_temporal_from_bytes` on with stores that pass the caches by.
 ///
 /// Worth it for a destination that is larger than the caches, or that nobody reads soon: it saves
 /// reading the destination's lines first. A later release store orders these stores like others.
@@ -36,13 +53,24 @@ pub unsafe fn copy_streaming(
     bytes: usize,
     non_temporal_from_bytes: usize,
 ) {
-    if bytes <= SMALL_BYTES {
+    if bytes < non_temporal_from_bytes {
+        // SAFETY: the caller's promise.
+        unsafe { copy_far(dst, src, bytes) };
+    } else if bytes <= SMALL_BYTES {
         // SAFETY: the caller's promise.
         unsafe { copy_small(dst, src, bytes) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { copy_large(dst, src, bytes, bytes >= non_temporal_from_bytes) };
+        unsafe { copy_large(dst, src, bytes, Stores::NonTemporal) };
     }
+}
+
+/// How a large copy gets at its memory.
+#[derive(Clone, Copy)]
+enum Stores {
+    Near,
+    Far,
+    NonTemporal,
 }
 
 /// Up to this size a copy is a few overlapping moves, inlined.
@@ -101,14 +129,17 @@ unsafe fn copy_ends<W: Copy>(dst: *mut u8, src: *const u8, bytes: usize) {
 ///
 /// As for [`copy`], and `bytes` is more than `SMALL_BYTES`.
 #[inline(never)]
-unsafe fn copy_large(dst: *mut u8, src: *const u8, bytes: usize, non_temporal: bool) {
-    match (Isa::detect(), non_temporal) {
+unsafe fn copy_large(dst: *mut u8, src: *const u8, bytes: usize, stores: Stores) {
+    match (Isa::detect(), stores) {
         // SAFETY: the caller's promise, and the processor has AVX2.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, false) => unsafe { avx2::copy::<false>(dst, src, bytes) },
+        (Isa::Avx2, Stores::Near) => unsafe { avx2::copy::<false, false>(dst, src, bytes) },
         // SAFETY: the caller's promise, and the processor has AVX2.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, true) => unsafe { avx2::copy::<true>(dst, src, bytes) },
+        (Isa::Avx2, Stores::Far) => unsafe { avx2::copy::<true, false>(dst, src, bytes) },
+        // SAFETY: the caller's promise, and the processor has AVX2.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, Stores::NonTemporal) => unsafe { avx2::copy::<true, true>(dst, src, bytes) },
         // SAFETY: the caller's promise.
         (Isa::Baseline, _) => unsafe { std::ptr::copy_nonoverlapping(src, dst, bytes) },
     }
@@ -121,6 +152,8 @@ mod avx2 {
         _mm256_stream_si256,
     };
 
+    use super::super::prefetch;
+
     const VECTOR: usize = size_of::<__m256i>();
     /// Vectors per round: enough loads in flight, and they all come before the stores.
     const ROUND: usize = 4;
@@ -129,7 +162,7 @@ mod avx2 {
     ///
     /// As for [`super::copy`], `bytes` is more than 64, and the processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn copy<const NON_TEMPORAL: bool>(
+    pub(super) unsafe fn copy<const FAR: bool, const NON_TEMPORAL: bool>(
         dst: *mut u8,
         src: *const u8,
         bytes: usize,
@@ -141,6 +174,12 @@ mod avx2 {
         while bytes - at >= ROUND * VECTOR {
             // SAFETY: the round lies inside both ranges, and `dst + at` is aligned.
             unsafe { move_round::<NON_TEMPORAL>(dst.wrapping_add(at), src.wrapping_add(at)) };
+            if FAR {
+                prefetch::read(src, at, ROUND * VECTOR, bytes);
+            }
+            if FAR && !NON_TEMPORAL {
+                prefetch::write(dst, at, ROUND * VECTOR, bytes);
+            }
             at += ROUND * VECTOR;
         }
         while bytes - at > VECTOR {

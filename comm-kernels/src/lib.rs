@@ -41,12 +41,13 @@ mod narrow_float;
 mod number;
 #[cfg(target_arch = "x86_64")]
 mod packs;
+mod prefetch;
 mod reduce;
 #[cfg(test)]
 mod tests;
 
 pub use cache::streaming_from_bytes;
-pub use copy::{copy, copy_streaming};
+pub use copy::{copy, copy_far, copy_streaming};
 pub use reduce::Reducer;
 
 /// The instruction sets that kernels are compiled for.

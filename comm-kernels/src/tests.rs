@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::narrow_float::{f16_to_f32, f32_to_bf16, f32_to_f16};
-use super::{Isa, Reducer, copy, copy_streaming};
+use super::{Isa, Reducer, copy, copy_far, copy_streaming};
 
 /// The instruction sets that this processor can run.
 fn instruction_sets() -> Vec<Isa> {
@@ -525,6 +525,10 @@ fn copies_of_every_small_size_move_exactly_the_payload() {
             // SAFETY: both buffers hold `bytes` bytes.
             unsafe { copy(target.as_mut_ptr(), source.as_ptr(), bytes) };
             assert_eq!(target.payload(), payload);
+            let mut target = Shifted::new(&vec![0; bytes], to);
+            // SAFETY: both buffers hold `bytes` bytes.
+            unsafe { copy_far(target.as_mut_ptr(), source.as_ptr(), bytes) };
+            assert_eq!(target.payload(), payload);
             for threshold in [0, bytes, bytes + 1] {
                 let mut target = Shifted::new(&vec![0; bytes], to);
                 // SAFETY: both buffers hold `bytes` bytes.
@@ -550,6 +554,35 @@ proptest! {
         let mut bits = Bits(seed);
         let [a, b, c] = [(); 3].map(|()| bits.bytes(count * dtype.size_bytes()));
         check(dtype, op, &a, &b, &c, shifts, ranks);
+    }
+}
+
+#[test]
+fn operands_that_are_far_are_reduced_like_near_ones() {
+    let mut bits = Bits(12);
+    for dtype in reducible() {
+        let element_bytes = dtype.size_bytes();
+        let near = Reducer::new(dtype, ReduceOp::Sum).unwrap();
+        let far = near.far();
+        for bytes in [4096, 4104, 5120, 9000, 70_008] {
+            let count = bytes / element_bytes;
+            let [a, b, c] = [(); 3].map(|()| bits.bytes(count * element_bytes));
+            let results = [near, far].map(|reducer| {
+                let [mut one, mut in_place, mut also] = [c.clone(), a.clone(), c.clone()];
+                let (a, b) = (a.as_ptr(), b.as_ptr());
+                // SAFETY: all buffers hold `count` elements and are different.
+                unsafe { reducer.reduce(one.as_mut_ptr(), a, b, count) };
+                let target = in_place.as_mut_ptr();
+                // SAFETY: as above; the target may be one of the sources.
+                unsafe { reducer.reduce2(target, also.as_mut_ptr(), target, b, count) };
+                let sources = [a, b, c.as_ptr()];
+                let mut many = vec![0; count * element_bytes];
+                // SAFETY: as above.
+                unsafe { reducer.reduce_many_scaled(many.as_mut_ptr(), &sources, count, 3) };
+                [one, in_place, also, many]
+            });
+            assert_eq!(results[0], results[1], "{dtype}, {count} elements");
+        }
     }
 }
 

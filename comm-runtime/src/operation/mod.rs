@@ -141,7 +141,7 @@ pub(crate) enum HostOperation {
 }
 
 impl HostOperation {
-    /// The state machine of a collective, whose edges are connected.
+    /// The state machine of a collective whose edges are connected.
     pub(crate) fn collective(
         plan: Arc<Plan>,
         identity: Identity,

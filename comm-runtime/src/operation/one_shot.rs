@@ -303,7 +303,7 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
                     };
                     if !offered {
                         // SAFETY: a chunk fits a slot and is within the input.
-                        unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                        unsafe { kernels::copy_far(slot.data.as_ptr(), from, bytes) };
                         end.publish(bytes, &self.identity)?;
                     }
                 }

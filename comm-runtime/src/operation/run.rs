@@ -523,11 +523,17 @@ impl Data {
                 let Some(from) = received.or(own) else {
                     return;
                 };
-                // A slot is read soon.
-                let past_caches = streams && Some(first) == self.target;
-                let from_bytes = if past_caches { 0 } else { usize::MAX };
-                if !std::ptr::eq(first.cast_const(), from) {
+                let is_there = std::ptr::eq(first.cast_const(), from);
+                if is_there {
+                    // Nothing is to be moved.
+                } else if received.is_none() && Some(first) == self.target && !plan.is_far {
                     // SAFETY: as above; the two ranges are equal (excluded here) or disjoint.
+                    unsafe { kernels::copy(first, from, bytes) };
+                } else {
+                    // A slot is read soon.
+                    let past_caches = streams && Some(first) == self.target;
+                    let from_bytes = if past_caches { 0 } else { usize::MAX };
+                    // SAFETY: as above.
                     unsafe { kernels::copy_streaming(first, from, bytes, from_bytes) };
                 }
             }
@@ -535,7 +541,7 @@ impl Data {
         for destination in destinations {
             if destination != first {
                 // SAFETY: as above; slots overlap neither each other nor the user's memory.
-                unsafe { kernels::copy(destination, first.cast_const(), bytes) };
+                unsafe { kernels::copy_far(destination, first.cast_const(), bytes) };
             }
         }
     }

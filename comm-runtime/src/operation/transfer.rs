@@ -193,7 +193,7 @@ impl SendRun {
                 }
                 Outgoing::Slot(slot) => {
                     // SAFETY: `bytes` is at most the slot's capacity and within the buffer.
-                    unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+                    unsafe { kernels::copy_far(slot.data.as_ptr(), from, bytes) };
                     end.publish(bytes, &self.identity)?;
                 }
             }

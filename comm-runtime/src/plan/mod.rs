@@ -71,6 +71,8 @@ pub struct Plan {
     /// Whether results are written past the caches, which they would only sweep; a matter of this
     /// rank's processor.
     pub(crate) streams: bool,
+    /// Whether a block is larger than a core's own caches.
+    pub(crate) is_far: bool,
     /// The kernels of the reduction.
     pub(crate) reducer: Option<Reducer>,
     /// Number of ranks by which a finished reduction is divided; 0 for no division.

@@ -10,6 +10,9 @@ use super::schedule::Schedule;
 use super::{Plan, PlanConfig, RankOrder, Request, Shortcut};
 use comm_kernels::Reducer;
 
+/// From this size on a block does not stay in a core's own caches, so its lines are asked for ahead.
+const FAR_BYTES: usize = 4 << 20;
+
 /// Makes and caches the plans of one communicator.
 #[derive(Debug)]
 pub(crate) struct Planner {
@@ -111,13 +114,19 @@ impl Planner {
     fn make(&self, request: &Request) -> Result<Plan> {
         self.check_root(request.kind, request.root)?;
         let element_bytes = request.dtype.map_or(1, DType::size_bytes);
+        let block_bytes = request.count.saturating_mul(element_bytes);
         let reducer = match (request.dtype, request.op) {
-            (Some(dtype), Some(op)) => Some(
-                Reducer::new(dtype, op).map_err(|error| error.with("operation", request.kind))?,
-            ),
+            (Some(dtype), Some(op)) => {
+                let near = Reducer::new(dtype, op)
+                    .map_err(|error| error.with("operation", request.kind))?;
+                Some(if block_bytes < FAR_BYTES {
+                    near
+                } else {
+                    near.far()
+                })
+            }
             _ => None,
         };
-        let block_bytes = request.count.saturating_mul(element_bytes);
         let world = World {
             size: self.world_size,
             shares_memory: self.shares_memory,
@@ -184,6 +193,7 @@ impl Planner {
             chunk_elements,
             streams: request.count.saturating_mul(element_bytes)
                 >= comm_kernels::streaming_from_bytes(),
+            is_far: request.count.saturating_mul(element_bytes) >= FAR_BYTES,
             reducer,
             average_of: if request.op == Some(ReduceOp::Avg) {
                 self.world_size

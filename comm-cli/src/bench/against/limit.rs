@@ -17,7 +17,7 @@ pub(super) struct Limit {
     text: &'static str,
     medium: Medium,
     operations: &'static [Operation],
-    /// What it measures on buffers that both processes read; their names end with [`DIRECT`].
+    /// What it also does on buffers that both processes read, for ranks with allocated memory.
     direct: &'static [Operation],
 }
 
@@ -74,9 +74,7 @@ impl Peer for Compiled {
     }
 
     fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
-        // What is read directly, and not through slots, has a bound of its own.
-        let direct = job.mem_alloc && job.medium == Medium::Shm;
-        let operations = job.among(if direct {
+        let operations = job.among(if job.mem_alloc {
             self.limit.direct
         } else {
             self.limit.operations
@@ -90,7 +88,7 @@ impl Peer for Compiled {
         }
         let mut command = Command::new(&self.program);
         let [mut names, sizes, seconds] = job.arguments(&operations);
-        if direct {
+        if job.mem_alloc {
             names = names.replace(',', &format!("{DIRECT},")) + DIRECT;
         }
         command

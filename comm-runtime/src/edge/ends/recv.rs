@@ -137,7 +137,7 @@ impl RecvEnd {
             None => return Ok(false),
             Some(Taken::Payload(payload)) => {
                 // SAFETY: the caller's promise; the step was checked to hold as many bytes.
-                unsafe { kernels::copy(to, payload, bytes) };
+                unsafe { kernels::copy_far(to, payload, bytes) };
             }
             Some(Taken::Offer) => {
                 // SAFETY: the caller's promise; what is offered belongs to the peer's caller.

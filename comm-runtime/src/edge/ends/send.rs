@@ -142,7 +142,7 @@ impl SendEnd {
             return Ok(false);
         };
         // SAFETY: the caller's promise, and a step fits the slot.
-        unsafe { kernels::copy(slot.data.as_ptr(), from, bytes) };
+        unsafe { kernels::copy_far(slot.data.as_ptr(), from, bytes) };
         self.publish(bytes, identity)?;
         Ok(true)
     }

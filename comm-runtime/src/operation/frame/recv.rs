@@ -64,7 +64,7 @@ impl Stream {
             let bytes = (step.bytes - self.step_at).min(to.len());
             let from = step.data.wrapping_add(self.step_at);
             // SAFETY: the step holds `bytes` bytes from there on, and `to` has room for them.
-            unsafe { kernels::copy(to.as_mut_ptr(), from, bytes) };
+            unsafe { kernels::copy_far(to.as_mut_ptr(), from, bytes) };
             read += bytes;
             self.step_at += bytes;
             if self.step_at == step.bytes {

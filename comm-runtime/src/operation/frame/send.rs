@@ -184,7 +184,7 @@ impl FrameSend {
             let rest = &piece[self.at..];
             let part = rest.len().min(bytes);
             // SAFETY: `part` bytes are there, and the caller has room for as many.
-            unsafe { kernels::copy(to, rest.as_ptr(), part) };
+            unsafe { kernels::copy_far(to, rest.as_ptr(), part) };
             to = to.wrapping_add(part);
             bytes -= part;
             if part == rest.len() {
