@@ -1,11 +1,14 @@
 //! Every kernel against a scalar model that shares no code with it.
 
+mod blocks;
+mod copies;
+
 use comm_core::{DType, ErrorKind, ReduceOp};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::narrow_float::{f16_to_f32, f32_to_bf16, f32_to_f16};
-use super::{Isa, Reducer, copy, copy_far, copy_streaming};
+use super::{Isa, Reducer};
 
 /// The instruction sets that this processor can run.
 fn instruction_sets() -> Vec<Isa> {
@@ -514,31 +517,6 @@ fn narrowing_rounds_to_nearest_even_like_the_reference() {
     }
 }
 
-#[test]
-fn copies_of_every_small_size_move_exactly_the_payload() {
-    let mut bits = Bits(3);
-    for bytes in (0..600).chain([4095, 4096, 4097, 70_001]) {
-        let payload = bits.bytes(bytes);
-        for (from, to) in [(0, 0), (1, 0), (0, 1), (31, 33)] {
-            let source = Shifted::new(&payload, from);
-            let mut target = Shifted::new(&vec![0; bytes], to);
-            // SAFETY: both buffers hold `bytes` bytes.
-            unsafe { copy(target.as_mut_ptr(), source.as_ptr(), bytes) };
-            assert_eq!(target.payload(), payload);
-            let mut target = Shifted::new(&vec![0; bytes], to);
-            // SAFETY: both buffers hold `bytes` bytes.
-            unsafe { copy_far(target.as_mut_ptr(), source.as_ptr(), bytes) };
-            assert_eq!(target.payload(), payload);
-            for threshold in [0, bytes, bytes + 1] {
-                let mut target = Shifted::new(&vec![0; bytes], to);
-                // SAFETY: both buffers hold `bytes` bytes.
-                unsafe { copy_streaming(target.as_mut_ptr(), source.as_ptr(), bytes, threshold) };
-                assert_eq!(target.payload(), payload);
-            }
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -554,57 +532,5 @@ proptest! {
         let mut bits = Bits(seed);
         let [a, b, c] = [(); 3].map(|()| bits.bytes(count * dtype.size_bytes()));
         check(dtype, op, &a, &b, &c, shifts, ranks);
-    }
-}
-
-#[test]
-fn operands_that_are_far_are_reduced_like_near_ones() {
-    let mut bits = Bits(12);
-    for dtype in reducible() {
-        let element_bytes = dtype.size_bytes();
-        let near = Reducer::new(dtype, ReduceOp::Sum).unwrap();
-        let far = near.far();
-        for bytes in [4096, 4104, 5120, 9000, 70_008] {
-            let count = bytes / element_bytes;
-            let [a, b, c] = [(); 3].map(|()| bits.bytes(count * element_bytes));
-            let results = [near, far].map(|reducer| {
-                let [mut one, mut in_place, mut also] = [c.clone(), a.clone(), c.clone()];
-                let (a, b) = (a.as_ptr(), b.as_ptr());
-                // SAFETY: all buffers hold `count` elements and are different.
-                unsafe { reducer.reduce(one.as_mut_ptr(), a, b, count) };
-                let target = in_place.as_mut_ptr();
-                // SAFETY: as above; the target may be one of the sources.
-                unsafe { reducer.reduce2(target, also.as_mut_ptr(), target, b, count) };
-                let sources = [a, b, c.as_ptr()];
-                let mut many = vec![0; count * element_bytes];
-                // SAFETY: as above.
-                unsafe { reducer.reduce_many_scaled(many.as_mut_ptr(), &sources, count, 3) };
-                [one, in_place, also, many]
-            });
-            assert_eq!(results[0], results[1], "{dtype}, {count} elements");
-        }
-    }
-}
-
-#[test]
-fn a_streamed_result_of_many_blocks_is_that_of_the_plain_kernel() {
-    let mut bits = Bits(11);
-    for dtype in reducible() {
-        let element_bytes = dtype.size_bytes();
-        let reducer = Reducer::new(dtype, ReduceOp::Max).unwrap();
-        for count in [
-            8191 / element_bytes,
-            8192 / element_bytes,
-            40_001 / element_bytes,
-        ] {
-            let [a, b] = [(); 2].map(|()| bits.bytes(count * element_bytes));
-            let [mut plain, mut streamed] = [(); 2].map(|()| vec![0; count * element_bytes]);
-            // SAFETY: all buffers hold `count` elements and are different.
-            unsafe { reducer.reduce(plain.as_mut_ptr(), a.as_ptr(), b.as_ptr(), count) };
-            let target = streamed.as_mut_ptr();
-            // SAFETY: as above.
-            unsafe { reducer.reduce_streaming(target, a.as_ptr(), b.as_ptr(), count) };
-            assert_eq!(plain, streamed, "{dtype}, {count} elements");
-        }
     }
 }
