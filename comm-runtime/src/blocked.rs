@@ -6,13 +6,16 @@
 //!   it is, and repeats that while it waits. A rank that carried out another operation at the same
 //!   place of the same lane fails the communicator; the error names both.
 //! * A report carries the chain of ranks that wait for each other. A rank that is blocked itself
-//!   passes it on with its own place added; a report that comes back to the rank that started it
-//!   closes a circle (the edge-chasing algorithm of Chandy, Misra and Haas, 1983).
+//!   passes it on with its own place added, [once](passed) for each round of reports; a report that
+//!   comes back to the rank that started it closes a circle (the edge-chasing algorithm of Chandy,
+//!   Misra and Haas, 1983).
 //! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
 //!   has stood for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the circle. If
 //!   several threads use a communicator, another one may still send what is waited for: the circle
 //!   is then logged once as a warning, and the deadline decides. Ranks that are all in the same
 //!   collective wait for each other's edges and turns, not for another call: that is no circle.
+
+mod passed;
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,7 @@ use crate::communicator::Core;
 use crate::drive::{FIRST_SLEEP, later_sleep};
 use crate::edge::ends::mismatch;
 use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
+pub(crate) use passed::Passed;
 
 /// How long a circle must stand before it counts as a deadlock.
 const CIRCLE_MUST_STAND: Duration = Duration::from_millis(400);
@@ -48,6 +52,8 @@ pub(crate) struct Link {
 /// What a blocked rank tells the ranks that it waits for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockedReport {
+    /// Counts what the lane that started it has started.
+    round: u64,
     /// The chain, starting with the rank that started the report; the last link is the sender.
     chain: Vec<Link>,
 }
@@ -107,12 +113,16 @@ impl Core {
             holds_user: true,
         };
         lane.set_blocked(Some(blocked.clone()));
-        self.report_blocked(lane.key, &blocked)
+        self.report_blocked(lane, &blocked)
     }
 
     /// Starts a report of what a lane is blocked in.
-    pub(crate) fn report_blocked(&self, lane: LaneKey, blocked: &BlockedState) -> Result<()> {
-        self.pass_on(lane, blocked, &BlockedReport { chain: Vec::new() })
+    pub(crate) fn report_blocked(&self, lane: &Lane, blocked: &BlockedState) -> Result<()> {
+        let report = BlockedReport {
+            round: lane.passed().start(),
+            chain: Vec::new(),
+        };
+        self.pass_on(lane.key, blocked, &report)
     }
 
     /// Adds the own link and sends the report to everybody that is waited for.
@@ -130,7 +140,8 @@ impl Core {
                 .unwrap_or(u64::MAX),
             single_threaded: blocked.holds_user && self.is_single_threaded(),
         });
-        let report = BlockedReport { chain };
+        let round = report.round;
+        let report = BlockedReport { round, chain };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
             let gone = |how: &'static str| {
                 let (rank, signature) = (self.rank, &blocked.signature);
@@ -169,7 +180,9 @@ impl Core {
             self.on_circle(&report.chain);
         } else if report.chain.iter().all(|link| link.rank != self.rank) {
             for lane in self.lanes() {
-                if let Some(blocked) = lane.blocked() {
+                if let Some(blocked) = lane.blocked()
+                    && lane.passed().takes(&report, lane.key, &blocked.signature)
+                {
                     // A peer that cannot be reached is noticed by the blocked operation itself.
                     let _ = self.pass_on(lane.key, &blocked, &report);
                 }

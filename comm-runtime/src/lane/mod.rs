@@ -26,13 +26,14 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{Error, ErrorKind, Rank, Result, Signature};
 use serde::{Deserialize, Serialize};
 
+use crate::blocked::Passed;
 use crate::call::Active;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::history::History;
@@ -190,7 +191,8 @@ impl Drop for Inside {
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(crate) history: History,
-    pub(crate) blocked: Mutex<Option<BlockedState>>,
+    blocked: Mutex<Option<BlockedState>>,
+    passed: Mutex<Passed>,
     /// The failure of a lane for frames; others fail with their communicator.
     pub(crate) poison: Poison,
     roster: Roster<Submitted>,
@@ -209,6 +211,7 @@ impl Lane {
             key,
             history: History::new(),
             blocked: Mutex::new(None),
+            passed: Mutex::default(),
             poison: Poison::default(),
             roster: Roster::new(),
             state: UnsafeCell::new(LaneState::default()),
@@ -320,7 +323,15 @@ impl Lane {
             .clone()
     }
 
+    /// The reports of blocked operations that it has passed on.
+    pub(crate) fn passed(&self) -> MutexGuard<'_, Passed> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn set_blocked(&self, blocked: Option<BlockedState>) {
+        if blocked.is_none() {
+            self.passed().forget();
+        }
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = blocked;
     }
 }

@@ -179,7 +179,7 @@ impl Core {
                 holds_user,
             };
             lane.set_blocked(Some(blocked.clone()));
-            self.report_blocked(lane.key, &blocked)?;
+            self.report_blocked(lane, &blocked)?;
         }
         Ok(next)
     }
