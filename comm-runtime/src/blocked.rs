@@ -9,6 +9,8 @@
 //!   passes it on with its own place added, [once](passed) for each round of reports; a report that
 //!   comes back to the rank that started it closes a circle (the edge-chasing algorithm of Chandy,
 //!   Misra and Haas, 1983).
+//! * An operation that finds an edge closed waits a moment for the control plane to tell why, which says
+//!   more: the failure or the end of the peer's process, or that it has left.
 //! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
 //!   has stood for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the circle. If
 //!   several threads use a communicator, another one may still send what is waited for: the circle
@@ -143,13 +145,7 @@ impl Core {
         let round = report.round;
         let report = BlockedReport { round, chain };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
-            let gone = |how: &'static str| {
-                let (rank, signature) = (self.rank, &blocked.signature);
-                Error::new(
-                    ErrorKind::PeerDied,
-                    format!("rank {rank} waits in {signature} for rank {peer}, which {how}"),
-                )
-            };
+            let gone = |how| self.gone(&blocked.signature, *peer, how);
             if self.has_left(*peer) {
                 return Err(gone("has left the communicator"));
             }
@@ -288,10 +284,29 @@ impl Core {
                 signature: identity.signature,
                 step_hash,
             };
-            if self.ask_mismatch(peer, &query).is_ok() && self.wait_for_failure(EXPLANATION) {
+            if self.ask_mismatch(peer, &query).is_ok()
+                && self.wait_for_failure_or(EXPLANATION, || false)
+            {
                 return self.abort.error();
             }
         }
+        // What a closed edge comes from is told over the control plane, maybe a moment later: the
+        // peer's failure, its end, or that it has left.
+        let error = if error.kind() == ErrorKind::PeerDied {
+            let waits_for = self.waits_for(state, active);
+            let left = || waits_for.iter().find(|peer| self.has_left(**peer));
+            if self.wait_for_failure_or(EXPLANATION, || left().is_some()) {
+                return self.abort.error();
+            }
+            match (left(), active.identity) {
+                (Some(peer), Some(identity)) => {
+                    self.gone(&identity.signature, *peer, "has left the communicator")
+                }
+                _ => error,
+            }
+        } else {
+            error
+        };
         let error = match active.identity {
             Some(identity) if error.kind() != ErrorKind::Mismatch => error
                 .with("rank", self.rank)
@@ -302,16 +317,26 @@ impl Core {
         self.abort.error()
     }
 
-    /// Waits until the communicator failed; whether it has.
-    fn wait_for_failure(&self, limit: Duration) -> bool {
+    /// Waits until the communicator failed, or something else is the case; whether it has failed.
+    fn wait_for_failure_or(&self, limit: Duration, other: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + limit;
         while self.abort.cause().is_none() {
-            if Instant::now() >= deadline {
+            if other() || Instant::now() >= deadline {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         true
+    }
+
+    /// A rank that this one waits for does not answer any more.
+    #[cold]
+    fn gone(&self, signature: &Signature, peer: Rank, how: &'static str) -> Error {
+        let rank = self.rank;
+        Error::new(
+            ErrorKind::PeerDied,
+            format!("rank {rank} waits in {signature} for rank {peer}, which {how}"),
+        )
     }
 }
 

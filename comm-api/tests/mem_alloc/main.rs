@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Names what a worker does.
 const SCENARIO: &str = "COMM_TEST_SCENARIO";
@@ -94,6 +95,13 @@ fn over_shared_memory() -> Vec<Trial> {
         ),
         two("memory_that_cannot_be_had_is_an_error", "exhausted"),
         Trial::test("a_killed_owner_is_named_and_its_memory_unmapped", killed),
+        Trial::test(
+            "a_rank_that_was_stopped_hears_why_the_others_gave_up",
+            || {
+                stopped("shm")?;
+                stopped("net")
+            },
+        ),
         Trial::test("ranks_that_are_threads_read_it_too", || {
             all_right(&["threads"], &[])
         }),
@@ -161,16 +169,42 @@ fn all_right(scenarios: &[&str], settings: &[(&str, &str)]) -> Result<(), Failed
     succeeded(&end_all(start(ranks, settings)))
 }
 
-fn killed() -> Result<(), Failed> {
-    let ranks = ["survivor", "victim"].map(|scenario| (scenario, "mapped"));
-    let mut workers = start(ranks.into_iter(), &[]);
-    for worker in &mut workers {
+/// Waits until all workers are in the middle of what they do.
+fn until_ready(workers: &mut [Child]) -> Result<(), Failed> {
+    for worker in workers {
         let mut line = String::new();
         let out = worker.stdout.take().ok_or("no output")?;
         BufReader::new(out).read_line(&mut line)?;
         assert_eq!(line, "ready\n");
     }
     std::thread::sleep(Duration::from_millis(50));
+    Ok(())
+}
+
+fn stopped(transport: &str) -> Result<(), Failed> {
+    let compiled = comm_api::compiled_transports();
+    if !compiled.contains(&transport) {
+        return Ok(());
+    }
+    let settings = [
+        ("COMM_OPERATION_TIMEOUT_SECONDS", "0.5"),
+        ("COMM_TRANSPORTS", transport),
+    ];
+    let mut workers = start([("stopped", "mapped"); 2].into_iter(), &settings);
+    until_ready(&mut workers)?;
+    let late = workers.pop().ok_or("no worker")?;
+    let signal = |signal| kill_process(Pid::from_child(&late), signal);
+    signal(Signal::STOP)?;
+    let first = end_all(workers);
+    signal(Signal::CONT)?;
+    succeeded(&first)?;
+    succeeded(&end_all(vec![late]))
+}
+
+fn killed() -> Result<(), Failed> {
+    let ranks = ["survivor", "victim"].map(|scenario| (scenario, "mapped"));
+    let mut workers = start(ranks.into_iter(), &[]);
+    until_ready(&mut workers)?;
     let mut victim = workers.pop().ok_or("no worker")?;
     victim.kill()?;
     victim.wait()?;

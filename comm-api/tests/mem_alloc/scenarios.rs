@@ -26,6 +26,7 @@ pub(crate) fn play(scenario: &str) -> Result<()> {
         "left" => left(comm),
         "exhausted" => exhausted(&comm),
         "disabled" => disabled(&comm),
+        "stopped" => stopped(&comm),
         "survivor" | "victim" => endless(comm, scenario == "survivor"),
         other => panic!("there is no scenario {other}"),
     }
@@ -343,6 +344,25 @@ fn endless(comm: Communicator, survives: bool) -> Result<()> {
     input.as_mut_slice::<u32>()?.fill(1);
     drop(comm);
     input.as_mut_slice::<u32>()?.fill(2);
+    Ok(())
+}
+
+/// The others give up while one rank is stopped, and are gone when it goes on.
+fn stopped(comm: &Communicator) -> Result<()> {
+    let mut tensor = zeros(comm, 1_000_000)?;
+    comm.barrier()?;
+    println!("ready");
+    let error = loop {
+        if let Err(error) = comm.all_reduce(tensor.as_mut_slice::<u32>()?, ReduceOp::Max) {
+            break error;
+        }
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains("rank 0 waited") && text.contains("all_reduce"),
+        "{text}"
+    );
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{text}");
     Ok(())
 }
 

@@ -186,7 +186,8 @@ impl DirectReduce {
             // SAFETY: the buffers hold the plan's elements and stay valid until this operation is
             // done, which needs the step to be consumed, or dropped, which revokes it. The peer
             // touches its share only, which nobody else does.
-            if !unsafe { fifo.try_offer(&mut offers, offer, header) }? {
+            let offered = unsafe { fifo.try_offer(&mut offers, offer, header) };
+            if !offered.map_err(|error| error.with("peer", peer))? {
                 return Ok(false);
             }
             self.offers.push(offers);

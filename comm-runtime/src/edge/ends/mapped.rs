@@ -7,7 +7,7 @@ use comm_core::fifo::Offers;
 
 use super::recv::RecvKind;
 use super::send::SendKind;
-use super::{Identity, RecvEnd, SendEnd, no_offers, not_mapped};
+use super::{Identity, RecvEnd, SendEnd, at, no_offers, not_mapped};
 use crate::region::{Generation, Pair, PeerBytes, Span};
 
 impl SendEnd {
@@ -54,10 +54,11 @@ impl SendEnd {
         identity: &Identity,
     ) -> Result<bool> {
         match &mut self.kind {
-            // SAFETY: the caller's promise.
-            SendKind::Memory(fifo) => unsafe {
-                fifo.try_offer_mapped(offers, source, identity.header(bytes))
-            },
+            SendKind::Memory(fifo) => {
+                // SAFETY: the caller's promise.
+                unsafe { fifo.try_offer_mapped(offers, source, identity.header(bytes)) }
+                    .map_err(|error| at(error, self.peer))
+            }
             SendKind::Message(_) => Err(no_offers(self.peer)),
         }
     }

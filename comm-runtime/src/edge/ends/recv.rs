@@ -329,7 +329,7 @@ impl RecvEnd {
     /// [`ErrorKind::Mismatch`] if another operation sent it.
     pub(crate) fn try_offer(&mut self, identity: &Identity, bytes: usize) -> Result<bool> {
         let arrived = match &mut self.kind {
-            RecvKind::Memory(fifo) => fifo.try_step()?,
+            RecvKind::Memory(fifo) => fifo.try_step().map_err(|error| at(error, self.peer))?,
             RecvKind::Message(_) => return Err(no_offers(self.peer)),
         };
         match arrived {
@@ -404,7 +404,7 @@ impl RecvEnd {
 
     pub(crate) fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
         match &mut self.kind {
-            RecvKind::Memory(fifo) => fifo.arm(doorbell),
+            RecvKind::Memory(fifo) => fifo.arm(doorbell).map_err(|error| at(error, self.peer)),
             RecvKind::Message(message) => message.arm(doorbell),
         }
     }

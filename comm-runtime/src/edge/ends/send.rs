@@ -86,10 +86,11 @@ impl SendEnd {
             target: std::ptr::null_mut(),
         };
         match &mut self.kind {
-            // SAFETY: the caller's promise.
-            SendKind::Memory(fifo) => unsafe {
-                fifo.try_offer(offers, offer, identity.header(bytes))
-            },
+            SendKind::Memory(fifo) => {
+                // SAFETY: the caller's promise.
+                unsafe { fifo.try_offer(offers, offer, identity.header(bytes)) }
+                    .map_err(|error| at(error, self.peer))
+            }
             SendKind::Message(_) => Err(no_offers(self.peer)),
         }
     }
@@ -151,7 +152,9 @@ impl SendEnd {
     #[inline]
     pub(crate) fn publish_small(&mut self, data: &[u8], identity: &Identity) -> Result<()> {
         let published = match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.try_send_small(data, identity.hash)?,
+            SendKind::Memory(fifo) => fifo
+                .try_send_small(data, identity.hash)
+                .map_err(|error| at(error, self.peer))?,
             SendKind::Message(_) => false,
         };
         if published {
@@ -169,14 +172,14 @@ impl SendEnd {
     pub(crate) fn publish(&mut self, bytes: usize, identity: &Identity) -> Result<()> {
         let header = identity.header(bytes);
         match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.publish(header),
+            SendKind::Memory(fifo) => fifo.publish(header).map_err(|error| at(error, self.peer)),
             SendKind::Message(message) => message.publish(header),
         }
     }
 
     pub(crate) fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
         match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.arm(doorbell),
+            SendKind::Memory(fifo) => fifo.arm(doorbell).map_err(|error| at(error, self.peer)),
             SendKind::Message(message) => message.arm(doorbell),
         }
     }
@@ -191,7 +194,7 @@ impl SendEnd {
     /// does not tell.
     pub(crate) fn is_acknowledged(&mut self) -> Result<bool> {
         match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.is_acknowledged(),
+            SendKind::Memory(fifo) => fifo.is_acknowledged().map_err(|error| at(error, self.peer)),
             SendKind::Message(_) => Ok(false),
         }
     }
@@ -199,7 +202,9 @@ impl SendEnd {
     /// Like [`SendEnd::arm`], until the peer has consumed everything.
     pub(crate) fn arm_acknowledged(&mut self, doorbell: &Doorbell) -> Result<Armed> {
         match &mut self.kind {
-            SendKind::Memory(fifo) => fifo.arm_acknowledged(doorbell),
+            SendKind::Memory(fifo) => fifo
+                .arm_acknowledged(doorbell)
+                .map_err(|error| at(error, self.peer)),
             SendKind::Message(message) => message.arm(doorbell),
         }
     }
