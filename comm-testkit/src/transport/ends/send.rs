@@ -23,7 +23,7 @@ impl SendEnd {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if it is none, or of a kind that the suite does not know.
+    /// [`Unsupported`](comm_core::ErrorKind) if it is none, or of a kind that the suite does not know.
     pub fn new(conn: ConnInfo) -> Result<Self> {
         match conn {
             ConnInfo::MemorySend(end) => Ok(Self::Memory(end)),
@@ -92,7 +92,7 @@ impl SendEnd {
     ///
     /// # Errors
     ///
-    /// The connection's failure, [`ErrorKind::InvalidArgument`] for a payload that does not fit.
+    /// The connection's failure, [`InvalidArgument`](comm_core::ErrorKind) for a payload that does not fit.
     pub fn try_send(&mut self, payload: &[u8], signature: &Signature) -> Result<bool> {
         let Some(slot) = self.try_slot()? else {
             return Ok(false);
@@ -156,7 +156,7 @@ impl SendEnd {
     ///
     /// # Errors
     ///
-    /// As for [`SendEnd::try_send`], and [`ErrorKind::Aborted`].
+    /// As for [`SendEnd::try_send`], and [`Aborted`](comm_core::ErrorKind).
     pub fn send(&mut self, payload: &[u8], signature: &Signature, waiter: &Waiter) -> Result<()> {
         waiter.until(|bell| {
             if self.try_send(payload, signature)? {
