@@ -108,7 +108,10 @@ fn torchrun() -> Result<(), Failed> {
         return Ok(());
     }
     let mut command = Command::new("torchrun");
-    command.args(["--standalone", "--nproc-per-node", "4", "--no-python"]);
+    // Spelt as all releases take it; those that are older than their Python cannot do without a value
+    // for what is redirected.
+    command.args(["--standalone", "--nproc_per_node", "4", "--no_python"]);
+    command.args(["--redirects", "1", "--tee", "1"]);
     let ended = start(command.arg(this()?).env_remove("COMM_RENDEZVOUS"))?.end()?;
     ended.succeeded_with(&["rank 3 of 4, started by torchrun", "met at torchrun"])
 }

@@ -13,6 +13,8 @@
 //!   the operation is done or dropped. An operation that offers them to peers has taken them back
 //!   when it is done, and takes them back when it is dropped.
 
+mod carry_out;
+mod data;
 mod direct_blocks;
 mod direct_fold;
 mod direct_reduce;

@@ -89,7 +89,7 @@ enum OfferOf {
     Region,
 }
 
-/// From this size on chunks are offered; see [`ProgramRun`](super::ProgramRun).
+/// From this size on chunks are offered; see [there](super::carry_out).
 const OFFER_FROM_BYTES: usize = 16 << 10;
 
 /// Up to this size of the whole buffer chunks are offered: what the second-level caches hold.

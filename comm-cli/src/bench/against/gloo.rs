@@ -10,8 +10,10 @@ use comm_core::Result;
 use super::program::{self, Scratch};
 use super::{Found, Job, Peer};
 
-/// Interpreters that may have torch: the user's, and the one that Debian's package belongs to.
-const PYTHONS: [&str; 2] = ["python3", "/usr/bin/python3"];
+/// The user's Python.
+const PYTHON: &str = "python3";
+/// The one that Debian's package of torch belongs to; the user's may be another one.
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 struct Gloo {
     python: &'static str,
@@ -19,7 +21,8 @@ struct Gloo {
 }
 
 pub(super) fn find(scratch: &Scratch) -> Result<Found> {
-    let Some(python) = PYTHONS.into_iter().find(|python| has_gloo(python)) else {
+    let mut pythons = [PYTHON, SYSTEM_PYTHON].into_iter();
+    let Some(python) = pythons.find(|python| program::exists(PYTHON) && has_gloo(python)) else {
         let reason =
             "gloo: python3 has no torch.distributed (package python3-torch, or torch by pip)";
         return Ok(Found::Absent(reason.to_owned()));
