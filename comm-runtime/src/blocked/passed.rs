@@ -161,9 +161,8 @@ mod tests {
                 under_way.push_back((*peer as usize, BlockedReport { round, chain }));
             }
         };
-        for own in 0..ranks.len() {
-            let number = passed[own].start();
-            tell(own, number, &[], &mut under_way);
+        for (own, passed) in passed.iter_mut().enumerate() {
+            tell(own, passed.start(), &[], &mut under_way);
         }
         let (mut sent, mut circles) = (0, Vec::new());
         while let Some((own, report)) = under_way.pop_front() {
