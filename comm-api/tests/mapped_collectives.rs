@@ -3,22 +3,20 @@
 //!
 //! Every rank draws the same calls, and kinds and places of buffers of its own.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+mod process_support;
+
+use std::process::{Child, ExitCode};
+use std::time::Duration;
 
 use comm_api::{
     Algorithm, Communicator, DType, Element, ErrorKind, OperationKind, ReduceOp, Request, Result,
     TensorMut,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
+use process_support::{Job, all_name, end, kill_last, play_if_worker, until_ready};
 
-/// Names what a worker does.
-const SCENARIO: &str = "COMM_TEST_SCENARIO";
 /// Draws of a worker in a random sequence.
 const SEED: &str = "COMM_TEST_SEED";
-const WATCHDOG: Duration = Duration::from_secs(120);
 const CALLS: usize = 150;
 /// Elements that a buffer may begin behind the start of its allocation.
 const MOST_OFFSET: usize = 5;
@@ -26,20 +24,17 @@ const MOST_OFFSET: usize = 5;
 const COUNTS: [usize; 9] = [0, 1, 13, 4_099, 16_384, 65_537, 131_072, 200_003, 600_011];
 
 fn main() -> ExitCode {
-    if let Ok(scenario) = std::env::var(SCENARIO) {
-        let result = Communicator::from_env().and_then(|comm| match scenario.as_str() {
+    let play = |scenario: &str| {
+        let comm = Communicator::from_env()?;
+        match scenario {
             "random" => random_sequence(&comm),
             "direct" => direct(&comm),
             "aborted" => aborted(&comm),
             _ => endless(&comm),
-        });
-        return match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        };
+        }
+    };
+    if let Some(code) = play_if_worker(play) {
+        return code;
     }
     let mut trials = Vec::new();
     if comm_api::compiled_transports().contains(&"shm") {
@@ -378,70 +373,23 @@ fn endless(comm: &Communicator) -> Result<()> {
 }
 
 /// Starts the workers of a job.
-fn start(scenario: &str, world_size: u32, pull: &str) -> Vec<Child> {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port();
-    let worker = |rank: u32| {
-        Command::new(std::env::current_exe().expect("the path of this program"))
-            .env(SCENARIO, scenario)
-            .env(SEED, (world_size * 10 + u32::from(pull == "1")).to_string())
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", world_size.to_string())
-            .env("COMM_RENDEZVOUS", format!("127.0.0.1:{port}"))
-            .env("COMM_TRANSPORTS", "shm")
-            .env("COMM_SHM_PULL", pull)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting a worker")
-    };
-    (0..world_size).map(worker).collect()
+fn start(scenario: &'static str, world_size: u32, pull: &str) -> Vec<Child> {
+    let seed = world_size * 10 + u32::from(pull == "1");
+    let job = Job::new(scenario)
+        .set(SEED, seed.to_string())
+        .set("COMM_TRANSPORTS", "shm")
+        .set("COMM_SHM_PULL", pull);
+    (0..world_size)
+        .map(|rank| job.start(rank, world_size, &[]))
+        .collect()
 }
 
-/// Waits for a worker, which is killed when it takes too long; whether it succeeded, and its words.
-fn end(mut child: Child) -> (bool, String) {
-    let start = Instant::now();
-    while start.elapsed() < WATCHDOG && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    let status = child.wait().expect("waiting for a worker");
-    let mut words = String::new();
-    if let Some(mut errors) = child.stderr.take() {
-        let _ = errors.read_to_string(&mut words);
-    }
-    (status.success(), words)
-}
-
-fn all_right(scenario: &str, world_size: u32, pull: &str) -> Result<(), Failed> {
-    let workers = start(scenario, world_size, pull);
-    let ended: Vec<_> = workers.into_iter().map(end).collect();
-    if ended.iter().all(|(success, _)| *success) {
-        return Ok(());
-    }
-    Err(format!("{ended:#?}").into())
+fn all_right(scenario: &'static str, world_size: u32, pull: &str) -> Result<(), Failed> {
+    process_support::all_right(&end(start(scenario, world_size, pull))?)
 }
 
 fn killed() -> Result<(), Failed> {
     let mut workers = start("endless", 3, "0");
-    for worker in &mut workers {
-        let mut line = String::new();
-        let out = worker.stdout.take().ok_or("no output")?;
-        BufReader::new(out).read_line(&mut line)?;
-        assert_eq!(line, "ready\n");
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    let mut victim = workers.pop().ok_or("no worker")?;
-    victim.kill()?;
-    victim.wait()?;
-    for worker in workers {
-        let (success, words) = end(worker);
-        if success || !(words.contains("rank 2") || words.contains("peer=2")) {
-            return Err(words.into());
-        }
-    }
-    Ok(())
+    until_ready(&mut workers)?;
+    all_name(&end(kill_last(workers)?)?, 2)
 }

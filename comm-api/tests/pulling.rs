@@ -3,34 +3,28 @@
 //! Whether pulling is on by default depends on the processor, so the tests say it: everywhere,
 //! nowhere, and on some ranks only.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+mod process_support;
+
+use std::process::{Child, ExitCode};
 
 use comm_api::{Communicator, ReduceOp, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
+use process_support::{Job, all_name, all_right, end, kill_last, play_if_worker, until_ready};
 
-/// Names what a worker does.
-const SCENARIO: &str = "COMM_TEST_SCENARIO";
-const WATCHDOG: Duration = Duration::from_secs(60);
 /// Elements of a block: less than a step, several steps, more than is pulled.
 const COUNTS: [usize; 3] = [5_000, 70_001, 600_000];
 const ROUNDS: u32 = 3;
 
 fn main() -> ExitCode {
-    if let Ok(scenario) = std::env::var(SCENARIO) {
-        let result = Communicator::from_env().and_then(|comm| match scenario.as_str() {
+    let play = |scenario: &str| {
+        let comm = Communicator::from_env()?;
+        match scenario {
             "check" => check(&comm),
             _ => endless(&comm),
-        });
-        return match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        };
+        }
+    };
+    if let Some(code) = play_if_worker(play) {
+        return code;
     }
     let mut trials = Vec::new();
     if comm_api::compiled_transports().contains(&"shm") {
@@ -40,7 +34,7 @@ fn main() -> ExitCode {
                     "large_collectives_are_right_where_ranks_pull_{}",
                     pulls.concat()
                 ),
-                move || all_right(pulls),
+                move || all_right(&end(start("check", pulls))?),
             ));
         }
         trials.push(Trial::test(
@@ -137,67 +131,15 @@ fn endless(comm: &Communicator) -> Result<()> {
 }
 
 /// Starts one worker for each setting of `COMM_SHM_PULL`.
-fn start(scenario: &str, pulls: &[&str]) -> Vec<Child> {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port();
-    let world_size = pulls.len();
-    let worker = |(rank, pulls): (usize, &&str)| {
-        Command::new(std::env::current_exe().expect("the path of this program"))
-            .env(SCENARIO, scenario)
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", world_size.to_string())
-            .env("COMM_RENDEZVOUS", format!("127.0.0.1:{port}"))
-            .env("COMM_TRANSPORTS", "shm")
-            .env("COMM_SHM_PULL", pulls)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting a worker")
-    };
-    pulls.iter().enumerate().map(worker).collect()
-}
-
-/// Waits for a worker, which is killed when it takes too long; whether it succeeded, and its words.
-fn end(mut child: Child) -> (bool, String) {
-    let start = Instant::now();
-    while start.elapsed() < WATCHDOG && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    let status = child.wait().expect("waiting for a worker");
-    let mut words = String::new();
-    if let Some(mut errors) = child.stderr.take() {
-        let _ = errors.read_to_string(&mut words);
-    }
-    (status.success(), words)
-}
-
-fn all_right(pulls: &[&str]) -> Result<(), Failed> {
-    let ended: Vec<_> = start("check", pulls).into_iter().map(end).collect();
-    if ended.iter().all(|(success, _)| *success) {
-        return Ok(());
-    }
-    Err(format!("{ended:#?}").into())
+fn start(scenario: &'static str, pulls: &[&str]) -> Vec<Child> {
+    let job = Job::new(scenario).set("COMM_TRANSPORTS", "shm");
+    let world_size = pulls.len() as u32;
+    let worker = |(rank, pull)| job.start(rank, world_size, &[("COMM_SHM_PULL", pull)]);
+    (0..).zip(pulls.iter().copied()).map(worker).collect()
 }
 
 fn killed() -> Result<(), Failed> {
     let mut workers = start("endless", &["1", "1"]);
-    for worker in &mut workers {
-        let mut line = String::new();
-        let out = worker.stdout.take().ok_or("no output")?;
-        BufReader::new(out).read_line(&mut line)?;
-        assert_eq!(line, "ready\n");
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    let mut victim = workers.pop().ok_or("no worker")?;
-    victim.kill()?;
-    victim.wait()?;
-    let (success, words) = end(workers.pop().ok_or("no worker")?);
-    if !success && (words.contains("rank 1") || words.contains("peer=1")) {
-        return Ok(());
-    }
-    Err(words.into())
+    until_ready(&mut workers)?;
+    all_name(&end(kill_last(workers)?)?, 1)
 }

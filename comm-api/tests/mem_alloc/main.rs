@@ -3,31 +3,22 @@
 //! Where shared memory is used, the ranks do without reading each other's processes
 //! (`COMM_SHM_PULL=0`) unless a test says otherwise: what is read directly then is what was mapped.
 
+#[path = "../process_support/mod.rs"]
+mod process_support;
 mod scenarios;
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use process_support::{Job, end, kill_last, play_if_worker, until_ready};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Names what a worker does.
-const SCENARIO: &str = "COMM_TEST_SCENARIO";
 /// What kind of memory a worker uses: `mapped` or `plain`.
 const MEMORY: &str = "COMM_TEST_MEMORY";
-const WATCHDOG: Duration = Duration::from_secs(90);
 
 fn main() -> ExitCode {
-    if let Ok(scenario) = std::env::var(SCENARIO) {
-        return match scenarios::play(&scenario) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        };
+    if let Some(code) = play_if_worker(scenarios::play) {
+        return code;
     }
     let compiled = comm_api::compiled_transports();
     let mut trials = vec![Trial::test("one_rank_needs_nobody", || {
@@ -62,8 +53,7 @@ fn over_shared_memory() -> Vec<Trial> {
             );
             let trial = move || {
                 let ranks = memories.iter().map(|memory| ("collectives", *memory));
-                let ended = end_all(start(ranks, &[("COMM_SHM_PULL", pulls)]));
-                succeeded(&ended)
+                succeeded(start(ranks, &[("COMM_SHM_PULL", pulls)]))
             };
             trials.push(Trial::test(name, trial));
         }
@@ -111,74 +101,31 @@ fn over_shared_memory() -> Vec<Trial> {
 
 /// Starts one worker for each scenario and kind of memory.
 fn start<'a>(
-    ranks: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-    settings: &[(&str, &str)],
+    ranks: impl Iterator<Item = (&'static str, &'a str)> + Clone,
+    settings: &[(&'static str, &str)],
 ) -> Vec<Child> {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port();
-    let world_size = ranks.clone().count();
-    let worker = |(rank, (scenario, memory)): (usize, (&str, &str))| {
-        Command::new(std::env::current_exe().expect("the path of this program"))
-            .env(SCENARIO, scenario)
-            .env(MEMORY, memory)
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", world_size.to_string())
-            .env("COMM_RENDEZVOUS", format!("127.0.0.1:{port}"))
-            .env("COMM_TRANSPORTS", "shm")
-            .env("COMM_SHM_PULL", "0")
-            .envs(settings.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starting a worker")
-    };
-    ranks.enumerate().map(worker).collect()
+    let job = Job::new("").set("COMM_TRANSPORTS", "shm");
+    let job = settings
+        .iter()
+        .fold(job.set("COMM_SHM_PULL", "0"), |job, (name, value)| {
+            job.set(name, *value)
+        });
+    let world_size = ranks.clone().count() as u32;
+    (0..)
+        .zip(ranks)
+        .map(|(rank, (scenario, memory))| {
+            job.start_as(scenario, rank, world_size, &[(MEMORY, memory)])
+        })
+        .collect()
 }
 
-/// Waits for a worker, which is killed when it takes too long; whether it succeeded, and its words.
-fn end(mut child: Child) -> (bool, String) {
-    let start = Instant::now();
-    while start.elapsed() < WATCHDOG && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    let status = child.wait().expect("waiting for a worker");
-    let mut words = String::new();
-    if let Some(mut errors) = child.stderr.take() {
-        let _ = errors.read_to_string(&mut words);
-    }
-    (status.success(), words)
+fn succeeded(workers: Vec<Child>) -> Result<(), Failed> {
+    process_support::all_right(&end(workers)?)
 }
 
-fn end_all(workers: Vec<Child>) -> Vec<(bool, String)> {
-    workers.into_iter().map(end).collect()
-}
-
-fn succeeded(ended: &[(bool, String)]) -> Result<(), Failed> {
-    if ended.iter().all(|(success, _)| *success) {
-        return Ok(());
-    }
-    Err(format!("{ended:#?}").into())
-}
-
-fn all_right(scenarios: &[&str], settings: &[(&str, &str)]) -> Result<(), Failed> {
+fn all_right(scenarios: &[&'static str], settings: &[(&'static str, &str)]) -> Result<(), Failed> {
     let ranks = scenarios.iter().map(|scenario| (*scenario, "mapped"));
-    succeeded(&end_all(start(ranks, settings)))
-}
-
-/// Waits until all workers are in the middle of what they do.
-fn until_ready(workers: &mut [Child]) -> Result<(), Failed> {
-    for worker in workers {
-        let mut line = String::new();
-        let out = worker.stdout.take().ok_or("no output")?;
-        BufReader::new(out).read_line(&mut line)?;
-        assert_eq!(line, "ready\n");
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    Ok(())
+    succeeded(start(ranks, settings))
 }
 
 fn stopped(transport: &str) -> Result<(), Failed> {
@@ -195,18 +142,15 @@ fn stopped(transport: &str) -> Result<(), Failed> {
     let late = workers.pop().ok_or("no worker")?;
     let signal = |signal| kill_process(Pid::from_child(&late), signal);
     signal(Signal::STOP)?;
-    let first = end_all(workers);
+    let first = end(workers);
     signal(Signal::CONT)?;
-    succeeded(&first)?;
-    succeeded(&end_all(vec![late]))
+    process_support::all_right(&first?)?;
+    succeeded(vec![late])
 }
 
 fn killed() -> Result<(), Failed> {
     let ranks = ["survivor", "victim"].map(|scenario| (scenario, "mapped"));
     let mut workers = start(ranks.into_iter(), &[]);
     until_ready(&mut workers)?;
-    let mut victim = workers.pop().ok_or("no worker")?;
-    victim.kill()?;
-    victim.wait()?;
-    succeeded(&end_all(workers))
+    succeeded(kill_last(workers)?)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::Failed;
 
-use super::job::{Ended, Job, all_failed_with, end, free_port};
+use super::process_support::{Ended, Job, all_failed_with, end, free_port};
 
 pub(crate) fn missing() -> Result<(), Failed> {
     let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "2");

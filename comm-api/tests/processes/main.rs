@@ -1,7 +1,8 @@
 //! Ranks as processes: this test program starts itself as workers, and kills some of them.
 
-mod job;
 mod joining;
+#[path = "../process_support/mod.rs"]
+mod process_support;
 mod running;
 mod worker;
 
@@ -9,18 +10,9 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Names the scenario that a worker plays.
-const SCENARIO: &str = "COMM_TEST_SCENARIO";
-
 fn main() -> ExitCode {
-    if let Ok(scenario) = std::env::var(SCENARIO) {
-        return match worker::play(&scenario) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        };
+    if let Some(code) = process_support::play_if_worker(worker::play) {
+        return code;
     }
     let mut trials = vec![
         Trial::test("a_missing_rank_is_listed_at_the_deadline", joining::missing),

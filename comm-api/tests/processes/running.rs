@@ -6,7 +6,7 @@ use std::thread;
 
 use libtest_mimic::Failed;
 
-use super::job::{Job, WATCHDOG, all_failed_with, end};
+use super::process_support::{Job, WATCHDOG, all_failed_with, end};
 
 pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
     for world_size in [1, 2, 4] {

@@ -1,19 +1,35 @@
-//! Jobs of workers: this program, started again.
+//! Jobs of workers: a test program, started again as ranks of its own.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeSet;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use comm_api::Result;
 use libtest_mimic::Failed;
 
-use super::SCENARIO;
+/// Names the scenario that a worker plays.
+const SCENARIO: &str = "COMM_TEST_SCENARIO";
 
 /// How long a worker may live.
-pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// Plays the scenario of this process, if it is a worker; its exit code then.
+pub(crate) fn play_if_worker(play: impl FnOnce(&str) -> Result<()>) -> Option<ExitCode> {
+    let scenario = std::env::var(SCENARIO).ok()?;
+    Some(match play(&scenario) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    })
+}
 
 /// A job of workers.
 pub(crate) struct Job {
@@ -36,7 +52,7 @@ impl Job {
             variables: vec![
                 ("COMM_RENDEZVOUS", rendezvous),
                 ("COMM_SECRET", "0123456789abcdef0123456789abcdef".to_owned()),
-                ("COMM_INIT_TIMEOUT_SECONDS", "20".to_owned()),
+                ("COMM_INIT_TIMEOUT_SECONDS", "60".to_owned()),
             ],
         }
     }
@@ -61,7 +77,23 @@ impl Job {
             .expect("starting a worker")
     }
 
-    pub(crate) fn run(&self, world_size: u32) -> Result<Vec<Ended>, Failed> {
+    /// Starts a worker of another scenario.
+    pub(crate) fn start_as(
+        &self,
+        scenario: &'static str,
+        rank: u32,
+        world_size: u32,
+        extra: &[(&str, &str)],
+    ) -> Child {
+        let variables = self.variables.clone();
+        let job = Self {
+            scenario,
+            variables,
+        };
+        job.start(rank, world_size, extra)
+    }
+
+    pub(crate) fn run(&self, world_size: u32) -> std::result::Result<Vec<Ended>, Failed> {
         end((0..world_size)
             .map(|rank| self.start(rank, world_size, &[]))
             .collect())
@@ -82,7 +114,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Waits for all workers; a stuck one is killed and fails the test.
-pub(crate) fn end(workers: Vec<Child>) -> Result<Vec<Ended>, Failed> {
+pub(crate) fn end(workers: Vec<Child>) -> std::result::Result<Vec<Ended>, Failed> {
     let deadline = Instant::now() + WATCHDOG;
     let mut ended = Vec::new();
     let mut stuck = false;
@@ -120,11 +152,50 @@ pub(crate) fn end(workers: Vec<Child>) -> Result<Vec<Ended>, Failed> {
 }
 
 /// All failed, and every one's errors contain all of `texts`.
-pub(crate) fn all_failed_with(ended: &[Ended], texts: &[&str]) -> Result<(), Failed> {
+pub(crate) fn all_failed_with(ended: &[Ended], texts: &[&str]) -> std::result::Result<(), Failed> {
     for worker in ended {
         if worker.success || texts.iter().any(|text| !worker.errors.contains(text)) {
             return Err(format!("expected {texts:?} from every worker: {ended:#?}").into());
         }
     }
     Ok(())
+}
+
+/// All ended well.
+pub(crate) fn all_right(ended: &[Ended]) -> std::result::Result<(), Failed> {
+    if ended.iter().all(|worker| worker.success) {
+        return Ok(());
+    }
+    Err(format!("{ended:#?}").into())
+}
+
+/// Waits until all workers have said that they are in the middle of what they do.
+pub(crate) fn until_ready(workers: &mut [Child]) -> std::result::Result<(), Failed> {
+    for worker in workers {
+        let mut line = String::new();
+        let out = worker.stdout.take().ok_or("no output")?;
+        BufReader::new(out).read_line(&mut line)?;
+        assert_eq!(line, "ready\n");
+    }
+    thread::sleep(Duration::from_millis(50));
+    Ok(())
+}
+
+/// Kills the worker that was started last and returns the others.
+pub(crate) fn kill_last(mut workers: Vec<Child>) -> std::result::Result<Vec<Child>, Failed> {
+    let mut victim = workers.pop().ok_or("no worker")?;
+    victim.kill()?;
+    victim.wait()?;
+    Ok(workers)
+}
+
+/// All failed and name this rank, in words or as the peer.
+pub(crate) fn all_name(ended: &[Ended], rank: u32) -> std::result::Result<(), Failed> {
+    let names = [format!("rank {rank}"), format!("peer={rank}")];
+    let well =
+        |worker: &Ended| !worker.success && names.iter().any(|name| worker.errors.contains(name));
+    if ended.iter().all(well) {
+        return Ok(());
+    }
+    Err(format!("{ended:#?}").into())
 }
