@@ -11,7 +11,6 @@
  * least 20 us; the median over batches of rank 0.
  */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -21,17 +20,15 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "pair.h"
 
 #define SLOTS 8
 #define SLOT_BYTES 65536UL
 /* Keeps slots and user buffers from sharing their page offset. */
 #define SKEW_BYTES 320UL
 #define LINE_BYTES 56UL
-#define BATCH_SECONDS 30e-6
-#define LEAST_BATCHES 3
-#define MOST_BATCHES 20000
 
 struct line {
     _Alignas(64) char data[LINE_BYTES];
@@ -48,22 +45,14 @@ struct edge {
 struct shared {
     struct edge edges[2];
     _Alignas(128) _Atomic int ready;
-    /* Rank 0's decisions: the number of calls of the next batch, 0 for the end of a case. */
     _Alignas(128) _Atomic long order[2];
 };
 
-static int rank;
 static struct edge *out, *in;
 static uint64_t sent, received;
 static float *input, *output;
 /* The other rank's. */
 static const float *their_input, *their_output;
-
-#if defined(__x86_64__)
-#define relax() __builtin_ia32_pause()
-#else
-#define relax() atomic_signal_fence(memory_order_seq_cst)
-#endif
 
 typedef float vector __attribute__((vector_size(32), aligned(4), may_alias));
 
@@ -294,84 +283,6 @@ static const struct operation *find(const char *name)
     return NULL;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static int ascending(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* Rank 0 says how many calls the next batch has; the other rank waits for it. */
-static long agree(struct shared *shared, long calls)
-{
-    static long round;
-    _Atomic long *order = &shared->order[round++ % 2];
-    if (rank == 0) {
-        while (atomic_load_explicit(order, memory_order_acquire) != 0)
-            relax();
-        atomic_store_explicit(order, calls + 1, memory_order_release);
-        return calls;
-    }
-    long value;
-    while ((value = atomic_load_explicit(order, memory_order_acquire)) == 0)
-        relax();
-    atomic_store_explicit(order, 0, memory_order_release);
-    return value - 1;
-}
-
-static double timed(void (*run)(size_t), size_t bytes, long calls)
-{
-    double start = now();
-    for (long call = 0; call < calls; call++)
-        run(bytes);
-    return now() - start;
-}
-
-static double measure(struct shared *shared, void (*run)(size_t), size_t bytes, double seconds)
-{
-    if (rank != 0) {
-        for (long calls; (calls = agree(shared, 0)) != 0;)
-            timed(run, bytes, calls);
-        return 0;
-    }
-    long calls = 1;
-    double batch;
-    for (;;) {
-        batch = timed(run, bytes, agree(shared, calls));
-        double again = timed(run, bytes, agree(shared, calls));
-        batch = again < batch ? again : batch;
-        if (batch >= BATCH_SECONDS)
-            break;
-        calls *= 2;
-    }
-    double *times = malloc(MOST_BATCHES * sizeof *times), start = now();
-    size_t done = 0;
-    while (done < LEAST_BATCHES || (done < MOST_BATCHES && now() - start < seconds))
-        times[done++] = timed(run, bytes, agree(shared, calls));
-    agree(shared, 0);
-    qsort(times, done, sizeof *times, ascending);
-    double median = times[(done + 1) / 2 - 1] / (double)calls * 1e6;
-    free(times);
-    return median;
-}
-
-static void pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0) {
-        perror("fifo_limit: binding to a CPU");
-        exit(1);
-    }
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 6) {
@@ -385,6 +296,7 @@ int main(int argc, char **argv)
         return 1;
     }
     memset(shared, 0, sizeof *shared);
+    orders = shared->order;
     size_t largest = 0;
     char *sizes = strdup(argv[2]);
     for (char *size = strtok(sizes, ","); size; size = strtok(NULL, ","))
@@ -427,7 +339,7 @@ int main(int argc, char **argv)
         char *list = strdup(argv[2]);
         for (char *size = strtok_r(list, ",", &rest); size; size = strtok_r(NULL, ",", &rest)) {
             size_t bytes = strtoul(size, NULL, 10) / 4 * 4;
-            double us = measure(shared, operation->run, bytes, atof(argv[3]));
+            double us = measure(operation->run, bytes, atof(argv[3]));
             if (rank == 0) {
                 printf("%s 2 %zu %.4f\n", name, bytes, us * operation->share);
                 fflush(stdout);

@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,19 +25,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define BATCH_SECONDS 30e-6
-#define LEAST_BATCHES 3
-#define MOST_BATCHES 20000
+#include "pair.h"
 
-struct shared {
-    /* Rank 0's decisions: the number of calls of the next batch plus 1, 0 while there is none. */
-    _Atomic long order[2];
-};
-
-static int rank, out, in;
+static int out, in;
 static char *input, *output;
 
 static void fail(const char *what)
@@ -122,71 +113,6 @@ static const struct {
     {"all_reduce", all_reduce},
 };
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static int ascending(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* Rank 0 says how many calls the next batch has; the other rank waits for it. */
-static long agree(struct shared *shared, long calls)
-{
-    static long round;
-    _Atomic long *order = &shared->order[round++ % 2];
-    long value;
-    if (rank == 0) {
-        while (atomic_load_explicit(order, memory_order_acquire) != 0)
-            ;
-        atomic_store_explicit(order, calls + 1, memory_order_release);
-        return calls;
-    }
-    while ((value = atomic_load_explicit(order, memory_order_acquire)) == 0)
-        ;
-    atomic_store_explicit(order, 0, memory_order_release);
-    return value - 1;
-}
-
-static double timed(void (*run)(size_t), size_t bytes, long calls)
-{
-    double start = now();
-    for (long call = 0; call < calls; call++)
-        run(bytes);
-    return now() - start;
-}
-
-static double measure(struct shared *shared, void (*run)(size_t), size_t bytes, double seconds)
-{
-    if (rank != 0) {
-        for (long calls; (calls = agree(shared, 0)) != 0;)
-            timed(run, bytes, calls);
-        return 0;
-    }
-    long calls = 1;
-    for (;;) {
-        double batch = timed(run, bytes, agree(shared, calls));
-        double again = timed(run, bytes, agree(shared, calls));
-        if ((again < batch ? again : batch) >= BATCH_SECONDS)
-            break;
-        calls *= 2;
-    }
-    double *times = malloc(MOST_BATCHES * sizeof *times), start = now();
-    size_t done = 0;
-    while (done < LEAST_BATCHES || (done < MOST_BATCHES && now() - start < seconds))
-        times[done++] = timed(run, bytes, agree(shared, calls));
-    agree(shared, 0);
-    qsort(times, done, sizeof *times, ascending);
-    double median = times[(done + 1) / 2 - 1] / (double)calls * 1e6;
-    free(times);
-    return median;
-}
-
 static void prepare(int socket)
 {
     int one = 1;
@@ -218,24 +144,15 @@ static void connection(int ends[2])
     prepare(ends[1]);
 }
 
-static void pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        fail("tcp_limit: binding to a CPU");
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 6) {
         fprintf(stderr, "usage: tcp_limit OP,.. BYTES,.. SECONDS CPU CPU\n");
         return 2;
     }
-    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
+    orders = mmap(NULL, 2 * sizeof *orders, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                  -1, 0);
+    if (orders == MAP_FAILED)
         fail("tcp_limit: mapping memory");
     int there[2], back[2];
     connection(there);
@@ -273,7 +190,7 @@ int main(int argc, char **argv)
         char *list = strdup(argv[2]);
         for (char *size = strtok_r(list, ",", &rest); size; size = strtok_r(NULL, ",", &rest)) {
             size_t bytes = strtoul(size, NULL, 10) / 8 * 8;
-            double us = measure(shared, run, bytes, atof(argv[3]));
+            double us = measure(run, bytes, atof(argv[3]));
             if (rank == 0) {
                 printf("%s 2 %zu %.4f\n", name, bytes, run == pingpong ? us / 2 : us);
                 fflush(stdout);

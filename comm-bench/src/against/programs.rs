@@ -14,6 +14,12 @@ pub const FIFO_LIMIT: &str = include_str!("../../peers/fifo_limit.c");
 /// Arguments as for [`FIFO_LIMIT`].
 pub const TCP_LIMIT: &str = include_str!("../../peers/tcp_limit.c");
 
+/// What [`FIFO_LIMIT`] and [`TCP_LIMIT`] include, under the name [`PAIR_NAME`].
+pub const PAIR: &str = include_str!("../../peers/pair.h");
+
+/// The file name of [`PAIR`].
+pub const PAIR_NAME: &str = "pair.h";
+
 /// Measures Gloo through `torch.distributed`; Python. Arguments: operations, sizes, seconds, ranks
 /// and CPUs.
 pub const GLOO: &str = include_str!("../../peers/gloo_bench.py");

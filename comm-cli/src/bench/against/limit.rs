@@ -63,6 +63,7 @@ pub(super) fn find(limit: Limit, scratch: &Scratch) -> Result<Found> {
         let reason = format!("{name} is compiled by cc, which is not installed (package gcc)");
         return Ok(Found::Absent(reason));
     }
+    scratch.source(programs::PAIR_NAME, programs::PAIR)?;
     let flags = ["-O3", "-march=native"];
     let program = program::compile("cc", &flags, name, limit.text, scratch)?;
     Ok(Found::Ready(Box::new(Compiled { limit, program })))
