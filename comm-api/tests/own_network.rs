@@ -6,10 +6,15 @@ mod support;
 use comm_api::ReduceOp;
 use comm_testkit::net::{MockConfig, MockFabric};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Ranks over a mock network under this name.
 fn over_fabric(ranks: u32, only: &[&str]) -> Vec<comm_api::Communicator> {
-    let fabric = MockFabric::new(MockConfig::default()).unwrap();
+    over(MockConfig::default(), ranks, only)
+}
+
+fn over(config: MockConfig, ranks: u32, only: &[&str]) -> Vec<comm_api::Communicator> {
+    let fabric = MockFabric::new(config).unwrap();
     let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
     support::init_all_with(ranks, |builder| {
         let fabric = fabric.clone();
@@ -58,5 +63,27 @@ fn it_is_tried_behind_the_transports_of_one_host_and_before_the_built_in_network
         let before = expected.iter().position(|name| networks.contains(name));
         expected.insert(before.unwrap_or(expected.len()), "fabric");
         assert_eq!(order, expected);
+    }
+}
+
+#[test]
+fn what_a_rank_sent_before_it_left_arrives_behind_its_goodbye() {
+    for seed in 1..=4 {
+        let mut config = MockConfig::default();
+        config.seed = seed;
+        // Far more than the control plane takes to tell that the sender has left.
+        config.max_delay = Duration::from_millis(400);
+        support::on_every_rank(over(config, 2, &["fabric"]), |comm| {
+            let mut sums = [comm.rank() + 1; 4];
+            comm.all_reduce(&mut sums, ReduceOp::Sum).unwrap();
+            assert_eq!(sums, [3; 4]);
+            if comm.rank() == 0 {
+                comm.send(&[5_u32, 6], 1).unwrap();
+            } else {
+                let mut received = [0_u32; 2];
+                comm.recv(&mut received, 0).unwrap();
+                assert_eq!(received, [5, 6]);
+            }
+        });
     }
 }

@@ -11,6 +11,8 @@
 //!   Misra and Haas, 1983).
 //! * An operation that finds an edge closed waits a moment for the control plane to tell why, which says
 //!   more: the failure or the end of the peer's process, or that it has left.
+//! * A rank that has left may have sent all that it had to before: its edges are looked at on, until they
+//!   close or have not moved [for a while](stall).
 //! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
 //!   has stood for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the circle. If
 //!   several threads use a communicator, another one may still send what is waited for: the circle
@@ -18,6 +20,7 @@
 //!   collective wait for each other's edges and turns, not for another call: that is no circle.
 
 mod passed;
+mod stall;
 
 use std::time::{Duration, Instant};
 
@@ -26,10 +29,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Active;
 use crate::communicator::Core;
-use crate::drive::{FIRST_SLEEP, later_sleep};
 use crate::edge::ends::mismatch;
 use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
 pub(crate) use passed::Passed;
+pub(crate) use stall::Stall;
 
 /// How long a circle must stand before it counts as a deadlock.
 const CIRCLE_MUST_STAND: Duration = Duration::from_millis(400);
@@ -91,22 +94,27 @@ impl Core {
         now: Instant,
     ) -> Result<()> {
         active.first_look.get_or_insert(now);
-        let since = *active.blocked_since.get_or_insert(now);
+        let since = active.stall.begin(now);
         if active.deadline().is_some_and(|deadline| deadline <= now) {
             return Err(self.timeout_error(state, active, now - since));
         }
-        let due = match active.reported {
-            None => now - since >= FIRST_SLEEP,
-            Some(reported) => now - reported >= later_sleep(now - since),
-        };
         let Some(identity) = active.identity else {
             return Ok(());
         };
-        if !due {
+        if !active.stall.is_report_due(now) {
             return Ok(());
         }
-        active.reported = Some(now);
         let waits_for = self.waits_for(state, active);
+        if let Some(peer) = waits_for.iter().find(|peer| self.has_left(**peer)) {
+            if active
+                .stall
+                .outlasts_goodbye(now, active.operation.is_some())
+            {
+                return Err(self.has_left_waiting(&identity.signature, *peer));
+            }
+            return Ok(());
+        }
+        active.stall.report(now);
         let blocked = BlockedState {
             signature: identity.signature,
             waits_for,
@@ -145,12 +153,14 @@ impl Core {
         let round = report.round;
         let report = BlockedReport { round, chain };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
-            let gone = |how| self.gone(&blocked.signature, *peer, how);
-            if self.has_left(*peer) {
-                return Err(gone("has left the communicator"));
+            match self.tell_blocked(*peer, &report) {
+                // What a rank that has left sent before is looked for first.
+                Err(error) if !self.has_left(*peer) => {
+                    let gone = self.gone(&blocked.signature, *peer, "cannot be reached any more");
+                    return Err(gone.with_source(error));
+                }
+                _ => {}
             }
-            self.tell_blocked(*peer, &report)
-                .map_err(|error| gone("cannot be reached any more").with_source(error))?;
         }
         Ok(())
     }
@@ -299,9 +309,7 @@ impl Core {
                 return self.abort.error();
             }
             match (left(), active.identity) {
-                (Some(peer), Some(identity)) => {
-                    self.gone(&identity.signature, *peer, "has left the communicator")
-                }
+                (Some(peer), Some(identity)) => self.has_left_waiting(&identity.signature, *peer),
                 _ => error,
             }
         } else {
@@ -327,6 +335,12 @@ impl Core {
             std::thread::sleep(Duration::from_millis(1));
         }
         true
+    }
+
+    /// A rank that this one waits for has left.
+    #[cold]
+    pub(crate) fn has_left_waiting(&self, signature: &Signature, peer: Rank) -> Error {
+        self.gone(signature, peer, "has left the communicator")
     }
 
     /// A rank that this one waits for does not answer any more.

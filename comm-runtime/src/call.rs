@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use comm_core::{Algorithm, DType, OperationKind, Rank, Signature};
 
+use crate::blocked::Stall;
 use crate::edge::ends::Identity;
 use crate::operation::{Buffers, Ends, HostOperation, RecvRun, SendRun};
 use crate::plan::Plan;
@@ -61,10 +62,7 @@ pub(crate) struct Active {
     pub(crate) identity: Option<Identity>,
     /// Set when its edges are connected.
     pub(crate) operation: Option<HostOperation>,
-    /// Since when nothing has moved.
-    pub(crate) blocked_since: Option<Instant>,
-    /// When the peers were told last that the operation is blocked.
-    pub(crate) reported: Option<Instant>,
+    pub(crate) stall: Stall,
 }
 
 impl Active {
@@ -75,8 +73,7 @@ impl Active {
             first_look: None,
             identity: None,
             operation: None,
-            blocked_since: None,
-            reported: None,
+            stall: Stall::new(),
         }
     }
 

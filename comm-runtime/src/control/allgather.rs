@@ -128,6 +128,10 @@ impl Member {
                 return Err(error);
             }
             if self.has_left(from) {
+                // It may have sent its part, and left, since the look above.
+                if let Some(blocks) = self.take_round(round) {
+                    return Ok(blocks);
+                }
                 return Err(Error::new(
                     ErrorKind::PeerFailed,
                     format!(

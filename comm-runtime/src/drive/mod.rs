@@ -25,15 +25,6 @@ use frames::{Guest, Sleeper};
 /// Bytes that one call of `advance` moves at most before the deadline and aborts are looked at.
 pub(crate) const BUDGET_BYTES: usize = 4 << 20;
 
-/// Length of the first sleep; an operation that is still blocked after it reports to its peers.
-pub(crate) const FIRST_SLEEP: Duration = Duration::from_millis(20);
-
-/// Length of later sleeps, and with that the interval between reports: a tenth of the time that
-/// the operation has been blocked, so that a long wait costs ever less.
-pub(crate) fn later_sleep(blocked: Duration) -> Duration {
-    (blocked / 10).clamp(Duration::from_millis(100), Duration::from_secs(1))
-}
-
 /// What is queued on a lane after an attempt to drive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -124,7 +115,7 @@ impl Core {
         match result {
             Ok(Progress::Blocked) | Err(_) => {}
             Ok(Progress::Done | Progress::Moved) => {
-                if active.blocked_since.take().is_some() {
+                if active.stall.end() {
                     lane.set_blocked(None);
                 }
             }
@@ -172,21 +163,12 @@ impl Core {
         limit: Option<Instant>,
     ) -> Result<()> {
         let now = Instant::now();
-        let first = active.blocked_since.is_none();
         self.watch(lane, state, active, now)?;
         let deadline = match (active.deadline(), limit) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let blocked = active
-            .blocked_since
-            .map_or(Duration::ZERO, |since| now - since);
-        let nap = if first {
-            FIRST_SLEEP
-        } else {
-            later_sleep(blocked)
-        };
-        let Some(timeout) = until(deadline, nap) else {
+        let Some(timeout) = until(deadline, active.stall.nap(now)) else {
             return Ok(());
         };
         with_doorbell(self.process.doorbells(), |doorbell| {

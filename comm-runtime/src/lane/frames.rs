@@ -231,14 +231,6 @@ pub(crate) struct RecvLane {
     pub(crate) ended: Option<Result<Arrived>>,
 }
 
-/// Since when nothing has moved on a lane.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stall {
-    pub(crate) since: Option<Instant>,
-    /// When the peer was told last.
-    pub(crate) reported: Option<Instant>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,12 +33,12 @@ use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{Error, ErrorKind, Rank, Result, Signature};
 use serde::{Deserialize, Serialize};
 
-use crate::blocked::Passed;
+use crate::blocked::{Passed, Stall};
 use crate::call::Active;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::history::History;
 use crate::operation::Ends;
-use frames::{Limit, RecvLane, RecvRequest, SendLane, SendRequest, Stall};
+use frames::{Limit, RecvLane, RecvRequest, SendLane, SendRequest};
 use poison::Poison;
 use roster::Roster;
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use comm_core::{Error, ErrorKind, Rank, Result, TensorMut};
 
-use super::{BUDGET_BYTES, FIRST_SLEEP, Queue, later_sleep};
+use super::{BUDGET_BYTES, Queue};
 use crate::communicator::Core;
 use crate::communicator::frames::{FrameHead, FrameRef};
 use crate::lane::{Driving, Lane, LaneKey, LaneState, Mail, Submitted};
@@ -133,8 +133,7 @@ impl Core {
         let _inside = lane.enter();
         match self.step_frames(lane, driving, guest) {
             Ok(true) => {
-                if driving.stall.since.is_some() {
-                    driving.stall = Default::default();
+                if driving.stall.end() {
                     lane.set_blocked(None);
                 }
                 if lane.has_queued() && driving.settle(is_busy(driving)) {

@@ -5,17 +5,13 @@ use std::time::{Duration, Instant};
 use comm_core::doorbell::Doorbell;
 use comm_core::{Armed, Error, ErrorKind, Result};
 
-use super::{FIRST_SLEEP, Sleeper, frame_at, is_busy, later_sleep};
+use super::{Sleeper, frame_at, is_busy};
 use crate::communicator::Core;
 use crate::lane::frames::SendOp;
 use crate::lane::{BlockedState, Driving, Lane, LaneKey, LaneState};
 use crate::operation::BlockedOn;
 use crate::operation::frame::{FrameRecv, FrameSend, frame_signature};
 use crate::wait::{until, with_doorbell};
-
-/// How long a peer that has said goodbye may take to send what it still had to: its workers go on
-/// until that is done, and closing the edges tells that it was the last.
-const LEAVING: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Lets the driver sleep until something of the lane moves, `sleeper` has enough, or a while
@@ -38,7 +34,6 @@ impl Core {
         sleeper: &Sleeper<'_>,
     ) -> Result<()> {
         let now = Instant::now();
-        let first = driving.stall.since.is_none();
         // Whoever only looks in for a while may do something else next.
         let holds_user = sleeper.limit.is_none();
         let deadline = self.watch_frames(lane, driving, now, holds_user)?;
@@ -46,16 +41,7 @@ impl Core {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let stalled = driving
-            .stall
-            .since
-            .map_or(Duration::ZERO, |since| now - since);
-        let nap = if first {
-            FIRST_SLEEP
-        } else {
-            later_sleep(stalled)
-        };
-        let Some(timeout) = until(deadline, nap) else {
+        let Some(timeout) = until(deadline, driving.stall.nap(now)) else {
             return Ok(());
         };
         with_doorbell(self.process.doorbells(), |doorbell| {
@@ -147,7 +133,7 @@ impl Core {
         // Nobody waits for what is under way, but perhaps for what comes after it.
         let mut behind = is_given_up.then(|| driving.queued_limit(now)).flatten();
         let state: &mut LaneState = driving;
-        let since = *state.stall.since.get_or_insert(now);
+        let since = state.stall.begin(now);
         let mut next: Option<Instant> = None;
         let sent = state.send.sent.awaited_mut().map(|sent| &mut sent.limit);
         let send = state.send.current.as_mut().map(|op| &mut op.limit);
@@ -163,17 +149,19 @@ impl Core {
             }
             next = Some(next.map_or(deadline, |next| next.min(deadline)));
         }
-        let due = match state.stall.reported {
-            None => now - since >= FIRST_SLEEP,
-            Some(reported) => now - reported >= later_sleep(now - since),
-        };
+        let due = state.stall.is_report_due(now);
         if let (true, Some(peer), Some(sequence)) = (due, lane.key.frame_peer(), frame_at(state)) {
-            if self.has_left(peer) && !state.ends.recv.is_empty() && now - since < LEAVING {
+            let signature = frame_signature(sequence);
+            if self.has_left(peer) {
+                let is_connected = !state.ends.recv.is_empty();
+                if state.stall.outlasts_goodbye(now, is_connected) {
+                    return Err(self.has_left_waiting(&signature, peer));
+                }
                 return Ok(next);
             }
-            state.stall.reported = Some(now);
+            state.stall.report(now);
             let blocked = BlockedState {
-                signature: frame_signature(sequence),
+                signature,
                 waits_for: vec![peer],
                 since,
                 holds_user,
