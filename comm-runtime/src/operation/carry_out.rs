@@ -8,7 +8,8 @@
 //! processes that is worth it where all ranks send and receive at the same time. Where data flows one
 //! way, slots let the sender's CPU copy too, so large buffers go through them. The operation is done when
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
-//! copy it straight to where it belongs.
+//! copy it straight to where it belongs. The blocks of an exchange are offered
+//! [whole](super::offered_blocks), by what is here too.
 //!
 //! Memory that the peer's process [has mapped](crate::region) is offered whichever way data flows and however large the buffer is.
 //! The peer reads it where it is, also to reduce it, and looks afterwards whether the offer stood.
@@ -25,7 +26,7 @@ use crate::region::PeerBytes;
 
 /// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
 /// between processes, and the wait for it at the end, cost more than the second copy.
-const OFFER_FROM_BYTES: usize = 16 << 10;
+pub(super) const OFFER_FROM_BYTES: usize = 16 << 10;
 
 /// Up to this size a buffer that flows one way is offered to other processes: what comes through the
 /// caches anyway.
@@ -180,7 +181,6 @@ impl Context {
     }
 
     /// How the peer of a sending end gets at what is to be sent, if it can without a slot.
-    #[cold]
     fn offer_of(&mut self, index: usize, at: *const u8, bytes: usize, ends: &Ends) -> Option<Sent> {
         let end = &ends.send[index];
         let mapped = end.is_readable_by_peer(at, bytes);
@@ -206,6 +206,24 @@ impl Context {
         } else {
             Sent::Offer(at)
         })
+    }
+
+    /// Offers a block in one step; whether the peer can reach it, or `None` if there is no credit now.
+    pub(super) fn offer_whole(
+        &mut self,
+        index: usize,
+        at: *const u8,
+        bytes: usize,
+        ends: &mut Ends,
+    ) -> Result<Option<bool>> {
+        let Some(sent) = self.offer_of(index, at, bytes, ends) else {
+            return Ok(Some(false));
+        };
+        if ends.send[index].try_reserve(bytes)?.is_none() {
+            return Ok(None);
+        }
+        self.offer(index, at, matches!(sent, Sent::Mapped(_)), bytes, ends)?;
+        Ok(Some(true))
     }
 
     /// Offers a step for which there is credit.
@@ -251,7 +269,7 @@ impl Context {
         combine: bool,
         bytes: usize,
     ) -> Result<Option<*const u8>> {
-        match end.offered_bytes(bytes)? {
+        match end.offered_bytes(0, bytes)? {
             Some(mapped) => {
                 let payload = mapped.as_ptr();
                 end.note_read(bytes);

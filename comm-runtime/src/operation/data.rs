@@ -28,11 +28,11 @@ impl Data {
             .into_iter()
             .chain(self.sent.into_iter().flatten());
         match destinations.next().filter(|_| !combine) {
-            None => end.pull_to_scratch(bytes),
+            None => end.pull_to_scratch(0, bytes),
             Some(to) => {
                 // SAFETY: targets and slots hold the primitive's elements. What is offered belongs to
                 // the caller of another rank, and slots to nobody.
-                let stands = unsafe { end.pull(to, bytes, false) }?;
+                let stands = unsafe { end.pull(0, to, bytes, false) }?;
                 Ok(stands.then_some(to.cast_const()))
             }
         }

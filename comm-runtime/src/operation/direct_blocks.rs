@@ -18,7 +18,7 @@
 use comm_core::Result;
 
 use super::program::{Primitive, Program};
-use super::{BlockedOn, Buffers, Ends, transferred};
+use super::{BlockedOn, Buffers, Ends, Taking, transferred};
 use crate::edge::ends::Identity;
 use crate::plan::{Plan, Resolved};
 
@@ -59,17 +59,6 @@ enum Stage {
     Done,
     /// It comes in steps.
     InSteps,
-}
-
-/// Whether a primitive concerns blocks that go directly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taking {
-    /// It is to be carried out.
-    Not,
-    /// It is not.
-    Whole,
-    /// The first step of this receiving end will tell.
-    Unknown(usize),
 }
 
 // SAFETY: the pointers are used by whoever advances the operation, one thread at a time.
@@ -119,6 +108,12 @@ impl DirectBlocks {
         blocks
     }
 
+    /// Whether there are blocks that go, or may come, directly.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.outgoing.is_empty() && self.incoming.is_empty()
+    }
+
     /// Whether there is nothing left to be done here.
     #[inline]
     pub(super) const fn is_done(&self) -> bool {
@@ -128,7 +123,7 @@ impl DirectBlocks {
     /// Whether a primitive is replaced by what happens here.
     #[inline]
     pub(super) fn take(&self, primitive: &Primitive, resolved: &Resolved) -> Taking {
-        if self.outgoing.is_empty() && self.incoming.is_empty() {
+        if self.is_empty() {
             return Taking::Not;
         }
         if let Some(edge) = primitive.send {
@@ -142,7 +137,7 @@ impl DirectBlocks {
             let block = self.incoming.iter().find(|block| block.index == index);
             return match block.map(|block| block.stage) {
                 None | Some(Stage::InSteps) => Taking::Not,
-                Some(Stage::Announcing) => Taking::Unknown(index),
+                Some(Stage::Announcing) => Taking::Unknown(BlockedOn::Step(index)),
                 Some(Stage::Moving | Stage::Done) => Taking::Whole,
             };
         }

@@ -462,7 +462,7 @@ fn is_acknowledged(ends: &mut Ends, edges: &Resolved) -> Result<bool> {
 
 /// Where what the step at hand offers can be read; `None` if it was revoked.
 fn readable(end: &RecvEnd, bytes: usize) -> Result<Option<PeerBytes>> {
-    let memory = end.offered_bytes(bytes)?;
+    let memory = end.offered_bytes(0, bytes)?;
     if memory.is_none() && end.offer_stands() {
         return Err(no_offers(end.peer));
     }

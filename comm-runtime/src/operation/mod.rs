@@ -21,6 +21,7 @@ mod direct_reduce;
 mod direct_vote;
 pub(crate) mod frame;
 mod mapped_reduce;
+mod offered_blocks;
 mod one_shot;
 mod pair_fold;
 pub(crate) mod program;
@@ -71,6 +72,17 @@ pub(crate) enum BlockedOn {
     DirectSend(usize),
     /// More of a direct transfer at a receiving end.
     DirectRecv(usize),
+}
+
+/// Whether a primitive concerns a block that goes in another way than by its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taking {
+    /// It is to be carried out.
+    Not,
+    /// It is not.
+    Whole,
+    /// That is not known before this edge moves.
+    Unknown(BlockedOn),
 }
 
 /// Takes note of what a call of a direct transfer did: spends the budget, and puts what is done into

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Rank, Result};
 
+use super::carry_out::OFFER_FROM_BYTES;
 use super::{BlockedOn, Buffers, Ends, Progress};
 use crate::edge::ends::{Identity, Outgoing, RecvEnd, SendEnd, Taken};
 use crate::plan::Plan;
@@ -88,9 +89,6 @@ enum OfferOf {
     /// A region, which the peer has mapped.
     Region,
 }
-
-/// From this size on chunks are offered; see [there](super::carry_out).
-const OFFER_FROM_BYTES: usize = 16 << 10;
 
 /// Up to this size of the whole buffer chunks are offered: what the second-level caches hold.
 const OFFER_TO_BYTES: usize = 1 << 20;
@@ -375,7 +373,7 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
     /// then, or `None` if it was revoked.
     #[cold]
     fn pull(&mut self, end: &mut RecvEnd, bytes: usize) -> Result<Option<*const u8>> {
-        if let Some(mapped) = end.offered_bytes(bytes)? {
+        if let Some(mapped) = end.offered_bytes(0, bytes)? {
             let payload = mapped.as_ptr();
             end.note_read(bytes);
             self.arrival = Arrival::Mapped;
@@ -383,11 +381,11 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             return Ok(Some(payload));
         }
         let payload = if self.is_in_place() {
-            end.pull_to_scratch(bytes)?
+            end.pull_to_scratch(0, bytes)?
         } else {
             let to = self.target();
             // SAFETY: the output covers the chunk; what is offered belongs to the peer's caller.
-            let stands = unsafe { end.pull(to, bytes, false) }?;
+            let stands = unsafe { end.pull(0, to, bytes, false) }?;
             stands.then_some(to.cast_const())
         };
         if payload.is_some() {

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use comm_core::{OperationKind, Result};
 
 use super::carry_out::{Context, ONE_WAY_OFFER_BYTES};
-use super::direct_blocks::{DirectBlocks, Taking};
-use super::{BlockedOn, Buffers, Ends, Progress};
+use super::direct_blocks::DirectBlocks;
+use super::offered_blocks::OfferedBlocks;
+use super::program::Primitive;
+use super::{BlockedOn, Buffers, Ends, Progress, Taking};
 use crate::edge::ends::Identity;
-use crate::plan::Plan;
+use crate::plan::{Plan, Resolved};
 
 /// A plan's programs under way.
 #[derive(Debug)]
@@ -21,8 +23,36 @@ pub(crate) struct ProgramRun {
     first: Cursor,
     /// Of the programs after the first one; usually there are none, so nothing is allocated.
     others: Vec<Cursor>,
-    /// The blocks that need no steps, once the edges are known.
-    direct: Option<DirectBlocks>,
+    /// The blocks that may need no steps, once the edges are known.
+    blocks: Option<Blocks>,
+}
+
+/// Blocks that go in other ways than step by step.
+#[derive(Debug)]
+struct Blocks {
+    direct: DirectBlocks,
+    offered: OfferedBlocks,
+}
+
+impl Blocks {
+    fn new(plan: &Plan, context: &Context, ends: &Ends) -> Self {
+        let direct = DirectBlocks::new(plan, context.buffers, ends);
+        let offered = OfferedBlocks::new(plan, context, direct.is_empty());
+        Self { direct, offered }
+    }
+
+    #[inline]
+    const fn is_done(&self) -> bool {
+        self.direct.is_done() && self.offered.is_done()
+    }
+
+    #[inline]
+    fn take(&self, primitive: &Primitive, resolved: &Resolved) -> Taking {
+        match self.direct.take(primitive, resolved) {
+            Taking::Not => self.offered.take(primitive, resolved),
+            taking => taking,
+        }
+    }
 }
 
 /// How far one program has come.
@@ -48,7 +78,7 @@ impl ProgramRun {
         Self {
             first: start,
             others: vec![start; plan.programs().count().saturating_sub(1)],
-            direct: None,
+            blocks: None,
             context: Context {
                 identity,
                 buffers,
@@ -71,21 +101,36 @@ impl ProgramRun {
     pub(crate) fn advance(&mut self, ends: &mut Ends, budget_bytes: usize) -> Result<Progress> {
         let mut budget = budget_bytes;
         let mut moved_at_all = false;
-        let (identity, buffers) = (self.context.identity, self.context.buffers);
-        let direct = self
-            .direct
-            .get_or_insert_with(|| DirectBlocks::new(&self.plan, buffers, ends));
+        let blocks = self
+            .blocks
+            .get_or_insert_with(|| Blocks::new(&self.plan, &self.context, ends));
         loop {
             let mut moved = false;
-            if !direct.is_done() {
+            let mut network_busy = false;
+            if !blocks.is_done() {
                 // What comes must not take the place of what has not gone.
                 let keeps = self.context.may_offer;
                 let may_receive = keeps || cursors_done(&self.plan, &self.first, &self.others);
-                moved = direct.advance(ends, &identity, may_receive, &mut budget)?;
+                if !blocks.direct.is_done() {
+                    let identity = &self.context.identity;
+                    let direct = &mut blocks.direct;
+                    moved = direct.advance(ends, identity, may_receive, &mut budget)?;
+                    network_busy = moved && !direct.is_done();
+                }
+                if !blocks.offered.is_done() {
+                    let (offered, edges) = (&mut blocks.offered, self.plan.edges(0));
+                    moved |= offered.advance(
+                        &mut self.context,
+                        &self.plan,
+                        edges,
+                        ends,
+                        may_receive,
+                        &mut budget,
+                    )?;
+                }
             }
-            let network_done = direct.is_done();
-            let network_busy = moved && !network_done;
-            let mut done = network_done;
+            let mut done = blocks.is_done();
+            let steps_only = done;
             for (place, (program, resolved)) in self.plan.programs().enumerate() {
                 let cursor = match place {
                     0 => &mut self.first,
@@ -98,7 +143,7 @@ impl ProgramRun {
                         break;
                     }
                     let bytes = primitive.count * self.plan.element_bytes;
-                    cursor.blocked_on = match direct.take(&primitive, resolved) {
+                    cursor.blocked_on = match blocks.take(&primitive, resolved) {
                         Taking::Not => self
                             .context
                             .carry_out(&primitive, &self.plan, resolved, ends)?,
@@ -107,15 +152,15 @@ impl ProgramRun {
                             cursor.blocked_on = None;
                             continue;
                         }
-                        Taking::Unknown(index) => Some(BlockedOn::Step(index)),
+                        Taking::Unknown(on) => Some(on),
                     };
                     if cursor.blocked_on.is_some() {
                         break;
                     }
                     cursor.next += 1;
                     moved = true;
-                    if !network_done {
-                        // The network comes first.
+                    if !steps_only {
+                        // The blocks take their turn after each step.
                         break;
                     }
                     budget = budget.saturating_sub(bytes.max(64));
@@ -148,8 +193,9 @@ impl ProgramRun {
             .filter_map(|cursor| cursor.blocked_on)
             .for_each(&mut *visit);
         let all_done = cursors_done(&self.plan, &self.first, &self.others);
-        if let Some(direct) = &self.direct {
+        if let Some(Blocks { direct, offered }) = &self.blocks {
             direct.blocked_on(self.context.may_offer || all_done, visit);
+            offered.blocked_on(self.plan.edges(0), visit);
         }
         if all_done {
             for offered in &self.context.offered {

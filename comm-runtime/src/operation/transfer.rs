@@ -279,7 +279,7 @@ impl RecvRun {
                 Taken::Offer => {
                     // SAFETY: the buffer has room for the slice. The two do not overlap: one is
                     // borrowed by the sender's call, the other one by this one.
-                    if !unsafe { end.pull(to, offered, self.streams) }? {
+                    if !unsafe { end.pull(0, to, offered, self.streams) }? {
                         return Ok(stopped(budget, budget_bytes));
                     }
                     offered

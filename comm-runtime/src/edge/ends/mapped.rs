@@ -90,22 +90,22 @@ impl RecvEnd {
         }
     }
 
-    /// Where the `bytes` bytes that the step at hand offers can be read here, if the sender says that
-    /// they are mapped; `None` if they are to be [pulled](RecvEnd::pull), or were revoked.
+    /// Where `bytes` bytes, from `offset` on, of what the step at hand offers can be read here, if the
+    /// sender says that they are mapped; `None` if they are to be [pulled](RecvEnd::pull), or were revoked.
     ///
     /// What was read counts only if the [offer stands](RecvEnd::offer_stands) afterwards.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Protocol`](comm_core::ErrorKind) if the offer stands and nothing is mapped there.
-    pub(crate) fn offered_bytes(&self, bytes: usize) -> Result<Option<PeerBytes>> {
+    pub(crate) fn offered_bytes(&self, offset: usize, bytes: usize) -> Result<Option<PeerBytes>> {
         let RecvKind::Memory(fifo) = &self.kind else {
             return Err(no_offers(self.peer));
         };
         let Some(address) = fifo.mapped_offer() else {
             return Ok(None);
         };
-        let found = self.peer_bytes(address, bytes);
+        let found = self.peer_bytes(address.wrapping_add(offset as u64), bytes);
         // A sender that gave up may have given up the region too.
         if found.is_none() && self.offer_stands() {
             return Err(not_mapped(self.peer));

@@ -141,7 +141,7 @@ impl RecvEnd {
             }
             Some(Taken::Offer) => {
                 // SAFETY: the caller's promise; what is offered belongs to the peer's caller.
-                if !unsafe { self.pull(to, bytes, false) }? {
+                if !unsafe { self.pull(0, to, bytes, false) }? {
                     return Ok(false);
                 }
             }
@@ -208,8 +208,35 @@ impl RecvEnd {
         Ok(Some(Taken::Payload(step.data.as_ptr().cast_const())))
     }
 
-    /// Copies what the step at hand offers; `false` if the sender has revoked it, so that it is as if
-    /// it had never come.
+    /// Whether the next step, if it has arrived, offers `bytes` bytes of this operation. Whatever else
+    /// it is, [`RecvEnd::try_take_or_offer`] tells.
+    ///
+    /// # Errors
+    ///
+    /// If the edge is broken.
+    pub(crate) fn is_offered(&mut self, identity: &Identity, bytes: usize) -> Result<Option<bool>> {
+        let RecvKind::Memory(fifo) = &mut self.kind else {
+            return Ok(Some(false));
+        };
+        let arrived = fifo.try_step().map_err(|error| at(error, self.peer))?;
+        Ok(arrived.map(|arrived| match arrived {
+            Arrived::Offer(header) => {
+                header.signature_hash == identity.hash && header.bytes == bytes
+            }
+            Arrived::Small { .. } | Arrived::Slot(_) => false,
+        }))
+    }
+
+    /// Whether what the step at hand offers is copied by the system.
+    pub(crate) fn is_pulling(&self) -> bool {
+        match &self.kind {
+            RecvKind::Memory(fifo) => !fifo.carries_offers() && fifo.mapped_offer().is_none(),
+            RecvKind::Message(_) => false,
+        }
+    }
+
+    /// Copies `bytes` bytes, from `offset` on, of what the step at hand offers; `false` if the sender has
+    /// revoked it, so that it is as if it had never come.
     ///
     /// `past_caches` is for a destination that nobody reads soon.
     ///
@@ -219,10 +246,11 @@ impl RecvEnd {
     ///
     /// # Safety
     ///
-    /// `target` is valid for writing `bytes` bytes, which is the length of the offer, and does not
-    /// overlap what is offered.
+    /// `target` is valid for writing `bytes` bytes, which are within the length of the offer, and does
+    /// not overlap what is offered.
     pub(crate) unsafe fn pull(
         &self,
+        offset: usize,
         target: *mut u8,
         bytes: usize,
         past_caches: bool,
@@ -231,7 +259,7 @@ impl RecvEnd {
             return Err(no_offers(self.peer));
         };
         if fifo.mapped_offer().is_some() {
-            let Some(source) = self.offered_bytes(bytes)? else {
+            let Some(source) = self.offered_bytes(offset, bytes)? else {
                 return Ok(false);
             };
             let from_bytes = if past_caches { 0 } else { usize::MAX };
@@ -242,30 +270,36 @@ impl RecvEnd {
         }
         if !fifo.carries_offers() {
             // SAFETY: the caller's promise.
-            return unsafe { fifo.pull(0, target, bytes) }.map_err(|error| at(error, self.peer));
+            let pulled = unsafe { fifo.pull(offset, target, bytes) };
+            return pulled.map_err(|error| at(error, self.peer));
         }
         let Some(claim) = fifo.claim() else {
             return Ok(false);
         };
         let from_bytes = if past_caches { 0 } else { usize::MAX };
-        // SAFETY: the claim lives and covers as many bytes; else the caller's promise.
-        unsafe { kernels::copy_streaming(target, claim.offer().source, bytes, from_bytes) };
+        let source = claim.offer().source.wrapping_add(offset);
+        // SAFETY: the claim lives and covers these bytes; else the caller's promise.
+        unsafe { kernels::copy_streaming(target, source, bytes, from_bytes) };
         Ok(true)
     }
 
-    /// Pulls what the step at hand offers into memory of this end and returns where it is, valid
-    /// until the next call; `None` if it was revoked.
+    /// Pulls `bytes` bytes, from `offset` on, of what the step at hand offers into memory of this end and
+    /// returns where they are, valid until the next call; `None` if it was revoked.
     ///
     /// # Errors
     ///
     /// As for [`RecvEnd::pull`].
-    pub(crate) fn pull_to_scratch(&mut self, bytes: usize) -> Result<Option<*const u8>> {
+    pub(crate) fn pull_to_scratch(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Option<*const u8>> {
         if self.scratch.len() < bytes {
             self.scratch.resize(bytes, 0);
         }
         let target = self.scratch.as_mut_ptr();
         // SAFETY: the vector was just made long enough, and belongs to this end.
-        let stands = unsafe { self.pull(target, bytes, false) }?;
+        let stands = unsafe { self.pull(offset, target, bytes, false) }?;
         Ok(stands.then_some(target.cast_const()))
     }
 

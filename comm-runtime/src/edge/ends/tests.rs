@@ -107,7 +107,7 @@ impl Rig {
     fn pull(&self, bytes: usize) -> Result<Option<Vec<u8>>> {
         let mut got = vec![0; bytes];
         // SAFETY: the vector is as long, and a mapping overlaps nothing.
-        let stands = unsafe { self.recv.pull(got.as_mut_ptr(), bytes, false) }?;
+        let stands = unsafe { self.recv.pull(0, got.as_mut_ptr(), bytes, false) }?;
         Ok(stands.then_some(got))
     }
 }
@@ -172,7 +172,7 @@ fn an_offer_of_readable_memory_is_pulled_from_the_mapping() {
     rig.announce();
     rig.fill(9);
     let _offers = rig.offer(100, 50_000);
-    let found = rig.recv.offered_bytes(50_000).unwrap().unwrap();
+    let found = rig.recv.offered_bytes(0, 50_000).unwrap().unwrap();
     assert_ne!(found.as_ptr(), rig.at(100));
     assert_eq!(rig.pull(50_000).unwrap().unwrap(), vec![9; 50_000]);
     assert!(rig.recv.offer_stands());
@@ -187,7 +187,7 @@ fn an_offer_of_memory_that_was_not_announced_is_a_breach_of_the_protocol() {
     let error = rig.pull(1000).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains("peer=0"), "{error}");
-    assert!(rig.recv.offered_bytes(1000).is_err());
+    assert!(rig.recv.offered_bytes(0, 1000).is_err());
 
     // Or one that reaches beyond what was.
     let mut rig = Rig::new(true);

@@ -116,6 +116,12 @@ impl Exchange {
         self.receives_from().map(move |peer| peer * stride + start)
     }
 
+    /// Where the rank's own block begins in input and output, if it is to be copied.
+    pub(crate) fn own(&self) -> Option<(usize, usize)> {
+        let at = |stride| self.rank * stride + self.part.start;
+        (self.copies).then(|| (at(self.source_stride), at(self.target_stride)))
+    }
+
     /// Primitives that bring one chunk of every block on its way.
     const fn out(&self) -> usize {
         self.sends.len(self.size) + self.copies as usize
