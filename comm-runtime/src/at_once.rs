@@ -19,7 +19,9 @@ use crate::communicator::Core;
 use crate::drive::BUDGET_BYTES;
 use crate::edge::ends::Identity;
 use crate::lane::{Driving, Lane};
-use crate::operation::{Buffers, Ends, HostOperation, OneShotReduce, PairFold, Progress, RoundRun};
+use crate::operation::{
+    Buffers, Ends, HostOperation, OneShotReduce, PairFold, ProgramRun, Progress, RoundRun,
+};
 use crate::plan::{Plan, Shortcut};
 
 /// A state machine that begins on the caller's stack.
@@ -63,6 +65,21 @@ impl Begun for OneShotReduce<&Plan> {
     }
 }
 
+impl Begun for ProgramRun<&Plan> {
+    #[inline]
+    fn advance(&mut self, ends: &mut Ends) -> Result<Progress> {
+        Ok(match self.advance(ends, BUDGET_BYTES)? {
+            Progress::Done => Progress::Done,
+            // Usually it has copied its own part and waits for its peers; in any case it is short.
+            Progress::Moved | Progress::Blocked => Progress::Blocked,
+        })
+    }
+
+    fn keeping(self, plan: Arc<Plan>) -> HostOperation {
+        HostOperation::Program(self.keeping(plan))
+    }
+}
+
 /// A call that has its place in the lane's order.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -102,6 +119,10 @@ impl Core {
             }
             Shortcut::Round(round) => {
                 let run = RoundRun::new(round, edges, identity, buffers);
+                self.at_once(place, driving, run)
+            }
+            Shortcut::Blocks => {
+                let run = ProgramRun::new(&**plan, *identity, buffers);
                 self.at_once(place, driving, run)
             }
         })

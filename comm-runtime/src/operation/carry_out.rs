@@ -26,7 +26,7 @@ use crate::region::PeerBytes;
 
 /// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
 /// between processes, and the wait for it at the end, cost more than the second copy.
-pub(super) const OFFER_FROM_BYTES: usize = 16 << 10;
+pub(crate) const OFFER_FROM_BYTES: usize = 16 << 10;
 
 /// Up to this size a buffer that flows one way is offered to other processes: what comes through the
 /// caches anyway.

@@ -30,6 +30,7 @@ mod run;
 mod share;
 mod transfer;
 
+pub(crate) use carry_out::OFFER_FROM_BYTES;
 pub(crate) use direct_fold::DirectFold;
 pub(crate) use direct_reduce::DirectReduce;
 pub(crate) use mapped_reduce::MappedReduce;

@@ -3,6 +3,7 @@
 //! A plan's programs advance in turn, each as far as it comes, so one that waits for a peer does
 //! not hold up the others.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use comm_core::{OperationKind, Result};
@@ -16,9 +17,12 @@ use crate::edge::ends::Identity;
 use crate::plan::{Plan, Resolved};
 
 /// A plan's programs under way.
+///
+/// `P` leads to the plan: a reference as long as the call only looks at its edges, a counted one if the
+/// operation may be handed on.
 #[derive(Debug)]
-pub(crate) struct ProgramRun {
-    plan: Arc<Plan>,
+pub(crate) struct ProgramRun<P = Arc<Plan>> {
+    plan: P,
     context: Context,
     first: Cursor,
     /// Of the programs after the first one; usually there are none, so nothing is allocated.
@@ -62,8 +66,8 @@ struct Cursor {
     blocked_on: Option<BlockedOn>,
 }
 
-impl ProgramRun {
-    pub(crate) fn new(plan: Arc<Plan>, identity: Identity, buffers: Buffers) -> Self {
+impl<P: Deref<Target = Plan>> ProgramRun<P> {
+    pub(crate) fn new(plan: P, identity: Identity, buffers: Buffers) -> Self {
         use OperationKind::{Broadcast, Gather, Reduce, Scatter};
         let one_way = matches!(plan.request().kind, Broadcast | Gather | Reduce | Scatter);
         let block_bytes = plan.count * plan.element_bytes;
@@ -92,8 +96,19 @@ impl ProgramRun {
         }
     }
 
+    /// The same run, at the same point, with another way to the same plan.
+    pub(crate) fn keeping<Q>(self, plan: Q) -> ProgramRun<Q> {
+        ProgramRun {
+            plan,
+            context: self.context,
+            first: self.first,
+            others: self.others,
+            blocks: self.blocks,
+        }
+    }
+
     /// The same run, of whose first program this many primitives were carried out already.
-    pub(crate) const fn starting_at(mut self, next: usize) -> Self {
+    pub(crate) fn starting_at(mut self, next: usize) -> Self {
         self.first.next = next;
         self
     }

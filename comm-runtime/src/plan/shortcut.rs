@@ -4,16 +4,22 @@
 //!
 //! * A shortcut moves the same steps over the same edges as the plan's algorithm, in the same order, so
 //!   an operation can change over from the one to the other at any step. What the peers do is their
-//!   own affair. So what may go [without steps](crate::operation) has none.
+//!   own affair. So what may go [without steps](crate::operation) has no list of steps.
 //! * It is found when the plan is made, so that a call neither divides nor asks what its program is.
+
+use std::ops::RangeInclusive;
 
 use super::Method;
 use crate::operation::program::{Primitive, Program};
-use crate::operation::{DirectFold, Fold};
+use crate::operation::{DirectFold, Fold, OFFER_FROM_BYTES};
 
 /// Bytes of the longest step of a [`Round`] and of a pair: longer ones spend their time on copying, and
 /// may be offered instead.
-const MOST_STEP_BYTES: usize = (16 << 10) - 1;
+const MOST_STEP_BYTES: usize = OFFER_FROM_BYTES - 1;
+
+/// Bytes of the [blocks](Shortcut::Blocks) that are begun at once: those that may be offered, up to where
+/// what a call costs vanishes in the copying.
+const BLOCK_BYTES: RangeInclusive<usize> = OFFER_FROM_BYTES..=1 << 20;
 
 /// Steps of the longest [`Round`].
 const MOST_STEPS: usize = 64;
@@ -27,6 +33,8 @@ pub(crate) enum Shortcut {
     Fold(Fold),
     /// Steps without arithmetic.
     Round(Round),
+    /// Blocks that may be [offered whole](crate::operation), by the program's own state machine.
+    Blocks,
 }
 
 impl Shortcut {
@@ -50,7 +58,13 @@ impl Shortcut {
                 None
             }
             Method::Fold(fold) => Some(Self::Fold(*fold)),
-            Method::Programs(programs) => Round::of(programs, element_bytes).map(Self::Round),
+            Method::Programs(programs) => {
+                let is_exchange = matches!(programs[..], [Program::Exchange(_)]);
+                if is_exchange && BLOCK_BYTES.contains(&(count * element_bytes)) {
+                    return Some(Self::Blocks);
+                }
+                Round::of(programs, element_bytes).map(Self::Round)
+            }
             Method::Direct => None,
         }
     }
@@ -231,10 +245,29 @@ mod tests {
         let longest = MOST_STEP_BYTES / 4;
         let gather = |count| request(OperationKind::AllGather, count, true);
         assert!(shortcut(&gather(longest), &[Algorithm::OneShot]));
-        assert!(!shortcut(&gather(longest + 1), &[Algorithm::OneShot]));
+        assert!(!shortcut(
+            &gather(BLOCK_BYTES.end() / 4 + 1),
+            &[Algorithm::OneShot]
+        ));
         assert!(!shortcut(&gather(2), &[Algorithm::Ring]));
         let reduce = request(OperationKind::AllReduce, 2, true);
         assert!(!shortcut(&reduce, &[Algorithm::Ring]));
+    }
+
+    #[test]
+    fn blocks_that_may_be_offered_are_begun_by_their_program() {
+        let planner = Planner::new(0, RANKS, PlanConfig::default());
+        for kind in [OperationKind::AllToAll, OperationKind::Scatter] {
+            let shortcut = |bytes: usize| {
+                let plan = planner.plan(&request(kind, bytes / 4, true)).unwrap();
+                plan.shortcut()
+                    .map(|shortcut| matches!(shortcut, Shortcut::Blocks))
+            };
+            assert_eq!(shortcut(BLOCK_BYTES.start() - 4), Some(false));
+            assert_eq!(shortcut(*BLOCK_BYTES.start()), Some(true));
+            assert_eq!(shortcut(*BLOCK_BYTES.end()), Some(true));
+            assert_eq!(shortcut(BLOCK_BYTES.end() + 4), None);
+        }
     }
 
     #[test]
