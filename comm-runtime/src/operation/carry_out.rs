@@ -6,13 +6,16 @@
 //! is to be found in the user's memory is offered instead of copied to a slot, if the program
 //! [leaves it alone](super::program::Program::keeps_what_it_sends) until the peers have it. Between
 //! processes that is worth it where all ranks send and receive at the same time. Where data flows one
-//! way, slots let the sender's CPU copy too, so large buffers go through them. The operation is done when
+//! way, slots let the sender's CPU copy too, so large buffers go through them, and small ones, for which
+//! the peer need not be waited for in the end. The operation is done when
 //! everything it offered is consumed. Each sender decides for itself; receivers take what comes, and
 //! copy it straight to where it belongs. The blocks of an exchange are offered
 //! [whole](super::offered_blocks), by what is here too.
 //!
 //! Memory that the peer's process [has mapped](crate::region) is offered whichever way data flows and however large the buffer is.
 //! The peer reads it where it is, also to reduce it, and looks afterwards whether the offer stood.
+
+use std::ops::RangeInclusive;
 
 use comm_core::fifo::{Offers, SMALL_BYTES};
 use comm_core::{Error, ErrorKind, Result};
@@ -28,9 +31,9 @@ use crate::region::PeerBytes;
 /// between processes, and the wait for it at the end, cost more than the second copy.
 pub(crate) const OFFER_FROM_BYTES: usize = 16 << 10;
 
-/// Up to this size a buffer that flows one way is offered to other processes: what comes through the
-/// caches anyway.
-pub(super) const ONE_WAY_OFFER_BYTES: usize = 512 << 10;
+/// Sizes of a block that flows one way and is offered to other processes, to be copied by the system.
+/// Below, slots are as fast, and faster with data that was just written; above, both CPUs are needed.
+pub(super) const ONE_WAY_PULLS_BYTES: RangeInclusive<usize> = 64 << 10..=512 << 10;
 
 /// What all programs of an operation have in common.
 #[derive(Debug)]

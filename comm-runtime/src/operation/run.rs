@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use comm_core::{OperationKind, Result};
 
-use super::carry_out::{Context, ONE_WAY_OFFER_BYTES};
+use super::carry_out::{Context, ONE_WAY_PULLS_BYTES};
 use super::direct_blocks::DirectBlocks;
 use super::offered_blocks::OfferedBlocks;
 use super::program::Primitive;
@@ -87,7 +87,7 @@ impl<P: Deref<Target = Plan>> ProgramRun<P> {
                 identity,
                 buffers,
                 may_offer,
-                may_be_pulled: !one_way || block_bytes <= ONE_WAY_OFFER_BYTES,
+                may_be_pulled: !one_way || ONE_WAY_PULLS_BYTES.contains(&block_bytes),
                 streams: plan.streams,
                 offered: Vec::new(),
                 mapped: Vec::new(),
