@@ -36,6 +36,7 @@
 
 mod communicator;
 mod debug;
+mod environment;
 #[cfg(any(feature = "tcp", feature = "verbs"))]
 mod network;
 #[cfg(all(feature = "shm", target_os = "linux"))]

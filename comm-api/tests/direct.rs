@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 6_000_001;
 const POISON: u8 = 0xee;
 
 fn threads(ranks: u32) -> Result<Vec<Communicator>> {
-    comm_api::init_all_with(ranks, |builder| builder.only_transports(vec!["p2p".into()]))
+    comm_api::init_all_with(ranks, |builder| builder.only_transports(["p2p"]))
 }
 
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
