@@ -14,7 +14,7 @@ use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
 use crate::debug;
 use crate::environment::{receive_pool_bytes, variable};
 use crate::transports::{Custom, Switches};
-use crate::unread::unread_variables;
+use crate::unread::told_of_this_process;
 
 /// A set of ranks that move and reduce data together.
 ///
@@ -130,7 +130,7 @@ impl Builder {
     pub fn from_settings() -> Result<Self> {
         debug::install_from_env()?;
         let mut settings = Settings::from_env()?;
-        settings.notes = unread_variables();
+        settings.notes = told_of_this_process();
         let switches = Switches::read(&variable, &mut settings)?;
         let receive_pool_bytes = receive_pool_bytes(&variable, &mut settings)?;
         Ok(Self {
@@ -262,12 +262,9 @@ impl Builder {
         + Send
         + 'static,
     ) -> Self {
-        use comm_transport_net::{NetOptions, NetTransport};
-
         let name = name.into();
-        let options = NetOptions::default().name(name.clone());
-        self.transport(name, move |context| {
-            Ok(Arc::new(NetTransport::new(factory(context)?, options)?))
+        self.transport(name.clone(), move |context| {
+            crate::transports::over(&name, factory(context)?)
         })
     }
 

@@ -14,7 +14,7 @@ use comm_runtime::{Settings, TransportContext, TransportFactory};
 use crate::debug;
 use crate::environment::{receive_pool_bytes, variable};
 use crate::transports::Switches;
-use crate::unread::unread_variables;
+use crate::unread::told_of_this_process;
 
 /// A member of groups that send each other messages in order.
 ///
@@ -64,7 +64,7 @@ impl Worker {
     pub fn builder(address: WorkerAddress) -> Result<WorkerBuilder> {
         debug::install_from_env()?;
         let mut settings = Settings::from_env()?;
-        settings.notes = unread_variables();
+        settings.notes = told_of_this_process();
         let switches = Switches::read(&variable, &mut settings)?;
         let inner = comm_group::Worker::builder(address)
             .control(ControlSettings::detect(&variable)?)
@@ -173,6 +173,23 @@ impl WorkerBuilder {
     ) -> Self {
         self.custom.push((name.into(), Arc::new(factory)));
         self
+    }
+
+    /// Registers a network of your own as the transport of this name, tried like one of
+    /// [`WorkerBuilder::transport`]; see [`Builder::net_backend`](crate::Builder::net_backend).
+    #[cfg(feature = "net")]
+    pub fn net_backend(
+        self,
+        name: impl Into<String>,
+        factory: impl Fn(&TransportContext) -> Result<Arc<dyn comm_core::net::NetBackend>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let name = name.into();
+        self.transport(name.clone(), move |context| {
+            crate::transports::over(&name, factory(context)?)
+        })
     }
 
     /// The worker. Connects nothing.
