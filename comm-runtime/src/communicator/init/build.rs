@@ -230,7 +230,7 @@ impl CommunicatorBuilder {
                 }
                 Err(error) => {
                     tracing::info!(transport = %name, %error, "transport unavailable");
-                    table.push((name.clone(), Some(error.to_string())));
+                    table.push((name.clone(), Some(reason(&error))));
                 }
             }
         }
@@ -254,4 +254,11 @@ impl CommunicatorBuilder {
         .chain(self.shared.iter().cloned())
         .collect()
     }
+}
+
+/// The text of an error for whoever reads that a transport is unavailable, which it need not repeat.
+fn reason(error: &Error) -> String {
+    let text = error.to_string();
+    let kind = format!("{}: ", ErrorKind::Unavailable);
+    text.strip_prefix(&kind).map_or(text.clone(), str::to_owned)
 }
