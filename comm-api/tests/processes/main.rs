@@ -74,6 +74,10 @@ fn main() -> ExitCode {
             format!("processes_reduce_over_{transport}"),
             move || running::reduce(transport),
         ));
+        trials.push(Trial::test(
+            format!("what_was_sent_arrives_although_the_sender_ends_over_{transport}"),
+            move || running::last_sends(transport),
+        ));
         if transport == "net" {
             trials.push(Trial::test(
                 "ranks_of_one_host_are_neighbours_in_rings",

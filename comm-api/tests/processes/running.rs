@@ -6,7 +6,7 @@ use std::thread;
 
 use libtest_mimic::Failed;
 
-use super::process_support::{Job, WATCHDOG, all_failed_with, end};
+use super::process_support::{Job, WATCHDOG, all_failed_with, all_right, end};
 
 pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
     for world_size in [1, 2, 4] {
@@ -23,6 +23,14 @@ pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// A process that ends as soon as its last sends are done.
+pub(crate) fn last_sends(transport: &'static str) -> Result<(), Failed> {
+    let job = Job::new("last sends")
+        .set("COMM_TRANSPORTS", transport)
+        .set("COMM_STEP_BYTES", "4M");
+    all_right(&job.run(2)?)
 }
 
 /// Ranks that were dealt out to two hosts in turn.

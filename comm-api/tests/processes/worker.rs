@@ -106,6 +106,22 @@ pub(crate) fn play(scenario: &str) -> Result<()> {
             assert!(blocks.into_iter().eq(owners));
             comm.barrier()
         }
+        "last sends" => {
+            // As many steps as there are slots, each far more than a socket takes by itself.
+            let words = |message: u32| vec![message; (4 << 20) / 4];
+            for message in 0..8 {
+                if comm.rank() == 0 {
+                    comm.send(&words(message), 1)?;
+                } else {
+                    // By now the other process has nothing more to do.
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    let mut received = words(u32::MAX);
+                    comm.recv(&mut received, 0)?;
+                    assert!(received == words(message));
+                }
+            }
+            Ok(())
+        }
         "mismatch" => {
             let count = 10 + comm.rank() as usize;
             comm.all_reduce(&mut value[..count], ReduceOp::Sum)

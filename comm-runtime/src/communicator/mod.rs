@@ -12,8 +12,8 @@
 //! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
 //!   flight, and the first one after it, return its cause, later ones [`ErrorKind::Poisoned`] with
 //!   the cause. Nothing hangs.
-//! * Dropping the last handle leaves in order: peers that still wait for this rank get an error.
-//!   Dropped during a panic, it counts as the death of the rank.
+//! * Dropping the last handle [leaves](leave) in order: what was sent still arrives, and peers that
+//!   wait for more get an error. Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
 mod blocks;
@@ -22,6 +22,7 @@ mod control;
 mod explain;
 pub mod frames;
 mod init;
+mod leave;
 mod memory;
 mod messages;
 mod regions;
@@ -37,6 +38,7 @@ use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
 
 pub use explain::{Explanation, TransportTable};
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
+use leave::LeaveOnDrop;
 
 use crate::abort::AbortState;
 use crate::call::{Active, Call};
@@ -344,30 +346,6 @@ impl fmt::Debug for Communicator {
             .field("world_size", &self.world_size())
             .field("failure", &self.failure())
             .finish_non_exhaustive()
-    }
-}
-
-struct LeaveOnDrop {
-    core: Arc<Core>,
-}
-
-impl Drop for LeaveOnDrop {
-    fn drop(&mut self) {
-        if self.core.fork.in_child() {
-            // Dropping the edges would close them in the memory that the parent still uses.
-            std::mem::forget(Arc::clone(&self.core));
-            return;
-        }
-        if std::thread::panicking() {
-            self.core.fail(Error::new(
-                ErrorKind::PeerDied,
-                format!(
-                    "rank {} panicked and dropped its communicator",
-                    self.core.rank
-                ),
-            ));
-        }
-        self.core.leave_plane();
     }
 }
 

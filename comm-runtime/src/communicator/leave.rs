@@ -1,0 +1,78 @@
+//! Leaving: what happens when the last handle of a communicator is dropped.
+//!
+//! # Contract
+//!
+//! * What completed sends left in this process's memory goes to the network first, since the process
+//!   may end right afterwards. That takes no time for a peer that receives; for one that does not,
+//!   leaving waits for [`LAST_SENDS`] and warns that messages may be lost.
+//! * Then the other ranks are told, after which they expect nothing more.
+//! * A communicator that failed, or is dropped by a panic, has nothing left to send.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comm_core::{Error, ErrorKind};
+
+use super::Core;
+
+/// How long leaving waits for peers that do not receive what was sent to them.
+const LAST_SENDS: Duration = Duration::from_secs(5);
+
+/// Leaves the communicator when it is dropped.
+#[derive(Debug)]
+pub(super) struct LeaveOnDrop {
+    core: Arc<Core>,
+}
+
+impl LeaveOnDrop {
+    pub(super) const fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+}
+
+impl Drop for LeaveOnDrop {
+    fn drop(&mut self) {
+        if self.core.fork.in_child() {
+            // Dropping the edges would close them in the memory that the parent still uses.
+            std::mem::forget(Arc::clone(&self.core));
+            return;
+        }
+        if std::thread::panicking() {
+            self.core.fail(Error::new(
+                ErrorKind::PeerDied,
+                format!(
+                    "rank {} panicked and dropped its communicator",
+                    self.core.rank
+                ),
+            ));
+        }
+        if !self.core.abort.has_failed() {
+            self.core.send_the_last(Instant::now() + LAST_SENDS);
+        }
+        self.core.leave_plane();
+    }
+}
+
+impl Core {
+    /// Waits until the network has what was sent, until `deadline` at most.
+    fn send_the_last(&self, deadline: Instant) {
+        for lane in self.lanes() {
+            // One that is driven has operations under way, which keep the core and its edges.
+            let Some(mut driving) = lane.try_acquire() else {
+                continue;
+            };
+            for end in &mut driving.ends.send {
+                if !end.quiesce(deadline) && !self.has_left(end.peer) && !self.abort.has_failed() {
+                    tracing::warn!(
+                        rank = self.rank,
+                        peer = end.peer,
+                        "the communicator is dropped and the peer has not received what was sent to \
+                         it, which is lost if this process ends now; let all ranks meet in a barrier \
+                         before they end"
+                    );
+                }
+            }
+            self.leave(lane, driving);
+        }
+    }
+}
