@@ -259,5 +259,5 @@ impl CommunicatorBuilder {
 fn reason(error: &Error) -> String {
     let text = error.to_string();
     let kind = format!("{}: ", ErrorKind::Unavailable);
-    text.strip_prefix(&kind).map_or(text.clone(), str::to_owned)
+    text.strip_prefix(&kind).unwrap_or(&text).to_owned()
 }
