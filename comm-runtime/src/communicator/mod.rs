@@ -12,7 +12,7 @@
 //! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
 //!   flight, and the first one after it, return its cause, later ones [`ErrorKind::Poisoned`] with
 //!   the cause. Nothing hangs.
-//! * Dropping the last handle [leaves](leave) in order: what was sent still arrives, and peers that
+//! * Dropping the last handle leaves in order: what was sent still arrives, and peers that
 //!   wait for more get an error. Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
