@@ -167,6 +167,8 @@ pub(crate) struct BlockedState {
     pub(crate) signature: Signature,
     pub(crate) waits_for: Vec<Rank>,
     pub(crate) since: Instant,
+    /// When its driver began to look at its edges for the last time, in vain.
+    pub(crate) looked: Instant,
     /// Whether a thread of the user waits in it.
     pub(crate) holds_user: bool,
 }
