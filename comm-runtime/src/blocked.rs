@@ -185,8 +185,9 @@ impl Core {
         let report = BlockedReport { chain, ..*report };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
             match self.tell_blocked(*peer, &report) {
-                // What a rank that has left sent before is looked for first.
-                Err(error) if !self.has_left(*peer) => {
+                // What a rank that has left sent before is looked for first. If this one has left, what
+                // it submitted before goes its way without a word.
+                Err(error) if !self.has_left(*peer) && !self.control.has_left() => {
                     let gone = self.gone(&blocked.signature, *peer, "cannot be reached any more");
                     return Err(gone.with_source(error));
                 }

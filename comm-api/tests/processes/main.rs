@@ -77,6 +77,10 @@ fn main() -> ExitCode {
             ));
         }
         trials.push(Trial::test(
+            format!("what_a_process_sent_before_it_ended_is_received_over_{transport}"),
+            move || running::leave_early(transport),
+        ));
+        trials.push(Trial::test(
             format!("a_killed_process_is_named_by_all_others_over_{transport}"),
             move || running::kill("endless", transport),
         ));

@@ -6,7 +6,7 @@ use std::thread;
 
 use libtest_mimic::Failed;
 
-use super::process_support::{Job, WATCHDOG, all_failed_with, end};
+use super::process_support::{Job, WATCHDOG, all_failed_with, all_right, end};
 
 pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
     for world_size in [1, 2, 4] {
@@ -23,6 +23,15 @@ pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// The sender has ended before the receiver has taken everything.
+pub(crate) fn leave_early(transport: &'static str) -> Result<(), Failed> {
+    all_right(
+        &Job::new("leave early")
+            .set("COMM_TRANSPORTS", transport)
+            .run(2)?,
+    )
 }
 
 /// Ranks that were dealt out to two hosts in turn.

@@ -1,5 +1,7 @@
 //! What a worker does.
 
+use std::time::Duration;
+
 use comm_api::{Communicator, FrameHead, FrameOptions, FrameRef, ReduceOp, Result};
 
 /// Plays the scenario of this name as one rank of its job.
@@ -84,6 +86,22 @@ pub(crate) fn play(scenario: &str) -> Result<()> {
         "mismatch" => {
             let count = 10 + comm.rank() as usize;
             comm.all_reduce(&mut value[..count], ReduceOp::Sum)
+        }
+        "leave early" => {
+            // More than slots and sockets hold.
+            let messages = 0..600_u32;
+            let mut message = vec![0_u32; 15_000];
+            for number in messages {
+                if comm.rank() == 0 {
+                    message.fill(number);
+                    comm.send(&message, 1)?;
+                } else {
+                    std::thread::sleep(Duration::from_millis(3));
+                    comm.recv(&mut message, 0)?;
+                    assert!(message.iter().all(|element| *element == number));
+                }
+            }
+            Ok(())
         }
         "circle" if comm.rank() == 0 => comm.all_reduce(&mut value, ReduceOp::Sum),
         "circle" => comm.recv(&mut value, 0),

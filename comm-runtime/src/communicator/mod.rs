@@ -12,8 +12,9 @@
 //! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
 //!   flight, and the first one after it, return its cause, later ones [`ErrorKind::Poisoned`] with
 //!   the cause. Nothing hangs.
-//! * Dropping the last handle leaves in order: peers that still wait for this rank get an error.
-//!   Dropped during a panic, it counts as the death of the rank.
+//! * Dropping the last handle leaves in order: peers that still wait for this rank get an error. What was
+//!   sent or submitted before goes its way: the drop [waits](leave) for it, for some seconds at most, as
+//!   the process may end afterwards. Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
 mod blocks;
@@ -22,6 +23,7 @@ mod control;
 mod explain;
 pub mod frames;
 mod init;
+mod leave;
 mod memory;
 mod messages;
 mod regions;
@@ -33,6 +35,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
+
+use leave::LeaveOnDrop;
 
 pub use explain::{Explanation, TransportTable};
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
@@ -337,31 +341,6 @@ fn no_such_rank(key: LaneKey, world_size: u32) -> Error {
     )
     .with("rank", peer)
     .with("world_size", world_size)
-}
-
-#[derive(Debug)]
-struct LeaveOnDrop {
-    core: Arc<Core>,
-}
-
-impl Drop for LeaveOnDrop {
-    fn drop(&mut self) {
-        if self.core.fork.in_child() {
-            // Dropping the edges would close them in the memory that the parent still uses.
-            std::mem::forget(Arc::clone(&self.core));
-            return;
-        }
-        if std::thread::panicking() {
-            self.core.fail(Error::new(
-                ErrorKind::PeerDied,
-                format!(
-                    "rank {} panicked and dropped its communicator",
-                    self.core.rank
-                ),
-            ));
-        }
-        self.core.leave_plane();
-    }
 }
 
 impl Communicator {

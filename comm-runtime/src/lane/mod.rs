@@ -259,6 +259,11 @@ impl Lane {
         Inside
     }
 
+    /// Whether the calling thread is inside of some lane's driver.
+    pub(crate) fn is_driven_here() -> bool {
+        DRIVEN.with_borrow(|driven| !driven.is_empty())
+    }
+
     /// Whether the calling thread may wait for an operation of the lane.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The sending end.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use comm_core::doorbell::Doorbell;
 use comm_core::fifo::{FifoSender, Offer, Offers, SMALL_BYTES};
@@ -246,6 +247,15 @@ impl SendEnd {
         match &self.kind {
             SendKind::Memory(fifo) => fifo.carries_offers(),
             SendKind::Message(_) => false,
+        }
+    }
+
+    /// Waits until nothing that was sent needs this process any more, also not its life; whether that is
+    /// so by `deadline`. What has failed needs nothing.
+    pub(crate) fn finish(&mut self, deadline: Instant) -> bool {
+        match &mut self.kind {
+            SendKind::Memory(_) => true,
+            SendKind::Message(message) => message.quiesce(deadline) || message.progress().is_err(),
         }
     }
 
