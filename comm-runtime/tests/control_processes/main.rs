@@ -298,11 +298,12 @@ fn a_rank_without_a_link() {
 
 fn a_rank_killed_during_the_join() {
     let port = free_port();
+    // No rank serves the table, so what the one that is killed has published stays there.
+    let _server = server(port);
     let start = |rank| Worker::start("meet", &at_port(port, rank, 4));
     // Ranks 0 to 2 link with each other and wait for rank 3.
     let mut workers: Vec<Worker> = (0..3).map(start).collect();
     until_published(port, "world/rank/1");
-    // Rank 0 serves the table, or another one: kill one that nobody depends on for that.
     workers.remove(1).signal(Signal::KILL);
     let late = start(3);
     workers.push(late);
@@ -325,12 +326,18 @@ fn until_published(port: u16, key: &str) {
         .unwrap();
 }
 
-fn the_server_dies() {
-    let port = free_port();
+/// A process that serves the table and is no rank.
+fn server(port: u16) -> Worker {
     let server = Worker::start("serve", &at_port(port, 0, 4));
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
+    server
+}
+
+fn the_server_dies() {
+    let port = free_port();
+    let server = server(port);
     let mut workers: Vec<Worker> = (0..3)
         .map(|rank| Worker::start("meet", &at_port(port, rank, 4)))
         .collect();
