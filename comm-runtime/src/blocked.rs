@@ -43,6 +43,10 @@ const CIRCLE_MUST_STAND: Duration = Duration::from_millis(400);
 /// How long a rank that saw a step of an unknown operation waits for its peer's explanation.
 const EXPLANATION: Duration = Duration::from_secs(2);
 
+/// How often it asks meanwhile for what is certain: a short operation is recorded when its first step
+/// has been sent.
+const QUESTIONS: u32 = 5;
+
 /// Longest chain of waiting ranks that is followed.
 const LONGEST_CHAIN: usize = 64;
 
@@ -77,6 +81,8 @@ pub(crate) struct MismatchQuery {
     pub(crate) signature: Signature,
     /// The hash that the step carried.
     pub(crate) step_hash: u32,
+    /// Whether the operation with the same number, or the latest one, is an answer if none has this hash.
+    pub(crate) accepts_guess: bool,
 }
 
 /// Milliseconds of a clock that only this process has.
@@ -291,10 +297,12 @@ impl Core {
     pub(crate) fn on_mismatch_query(&self, from: Rank, query: &MismatchQuery) {
         let own = self.lane(query.lane.other_end(from)).and_then(|lane| {
             let history = &lane.history;
-            history
-                .find_hash(query.step_hash)
-                .or_else(|| history.find(query.signature.sequence))
-                .or_else(|| history.last())
+            let guess = || {
+                let latest = || history.last();
+                history.find(query.signature.sequence).or_else(latest)
+            };
+            let certain = history.find_hash(query.step_hash);
+            certain.or_else(|| query.accepts_guess.then(guess)?)
         });
         if let Some(own) = own {
             self.fail(mismatch(self.rank, &own, from, &query.signature));
@@ -320,15 +328,19 @@ impl Core {
             .iter()
             .find_map(|end| Some((end.peer, end.mismatched?)));
         if let (Some((peer, step_hash)), Some(identity)) = (unknown, active.identity) {
-            let query = MismatchQuery {
-                lane: lane.key,
-                signature: identity.signature,
-                step_hash,
-            };
-            if self.ask_mismatch(peer, &query).is_ok()
-                && self.wait_for_failure_or(EXPLANATION, || false)
-            {
-                return self.abort.error();
+            for question in 1..=QUESTIONS {
+                let query = MismatchQuery {
+                    lane: lane.key,
+                    signature: identity.signature,
+                    step_hash,
+                    accepts_guess: question == QUESTIONS,
+                };
+                if self.ask_mismatch(peer, &query).is_err() {
+                    break;
+                }
+                if self.wait_for_failure_or(EXPLANATION / QUESTIONS, || false) {
+                    return self.abort.error();
+                }
             }
         }
         // What a closed edge comes from is told over the control plane, maybe a moment later: the

@@ -1,63 +1,41 @@
 //! Ends that were dropped before the network had let go of their memory.
 
+use std::fmt::Debug;
 use std::time::Instant;
 
-use comm_core::net::Quiesce;
-
 use crate::engine::Shared;
-use crate::recv::RecvState;
-use crate::send::SendState;
+
+/// An end that can be brought to rest.
+pub(crate) trait Rest: Debug + Send {
+    /// Brings it nearer to rest, without blocking; whether the network touches its memory no more.
+    /// What still has to be sent goes on until the time has `expired`, and is withdrawn then.
+    fn rest(&mut self, engine: &Shared, now: Instant, expired: bool) -> bool;
+
+    /// Closes the connection and leaks the memory.
+    fn quarantine(self: Box<Self>);
+}
 
 /// A dropped end, and how long it may take.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    end: End,
+    end: Box<dyn Rest>,
     deadline: Instant,
 }
 
-#[derive(Debug)]
-enum End {
-    Send(SendState),
-    Recv(RecvState),
-}
-
 impl Closing {
-    pub(crate) const fn send(end: SendState, deadline: Instant) -> Self {
-        Self {
-            end: End::Send(end),
-            deadline,
-        }
-    }
-
-    pub(crate) const fn recv(end: RecvState, deadline: Instant) -> Self {
-        Self {
-            end: End::Recv(end),
-            deadline,
-        }
+    pub(crate) fn new(end: Box<dyn Rest>, deadline: Instant) -> Self {
+        Self { end, deadline }
     }
 
     /// Brings the end nearer to rest, without blocking; `None` once it is released or, after the
     /// deadline, quarantined.
     pub(crate) fn advance(mut self, engine: &Shared, now: Instant) -> Option<Self> {
         let expired = now >= self.deadline;
-        let at_rest = match &mut self.end {
-            End::Send(end) => {
-                end.advance(engine);
-                if !end.is_drained() && !end.has_failed() && !expired {
-                    return Some(self);
-                }
-                end.is_drained() || end.quiesce(now) == Quiesce::Quiesced
-            }
-            End::Recv(end) => end.quiesce(now) == Quiesce::Quiesced,
-        };
-        match (at_rest, expired) {
+        match (self.end.rest(engine, now, expired), expired) {
             (true, _) => None,
             (false, false) => Some(self),
             (false, true) => {
-                match self.end {
-                    End::Send(end) => end.quarantine(),
-                    End::Recv(end) => end.quarantine(),
-                }
+                self.end.quarantine();
                 None
             }
         }

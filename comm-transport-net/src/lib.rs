@@ -23,6 +23,7 @@
 //!   after that is *quarantined*: leaked and counted, never handed back.
 
 mod closing;
+mod end;
 mod engine;
 mod facts;
 mod handle;

@@ -1,15 +1,16 @@
 //! The sending end of an edge.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::net::{NetSend, Quiesce, Request, Transfer};
 use comm_core::{Armed, Error, ErrorKind, MessageSend, Result, SlotWrite, StepHeader};
 
-use crate::closing::Closing;
-use crate::engine::{Engine, Member, Need, Shared, lock};
+use crate::closing::Rest;
+use crate::end::{End, Notes, State};
+use crate::engine::{Engine, Need, Shared};
 use crate::header;
 use crate::place::Place;
 use crate::pool::{SLOTS, SlotPool};
@@ -24,7 +25,6 @@ pub(crate) struct SendState {
     // Declared before `pool`: dropped while the slots are still there.
     end: Box<dyn NetSend>,
     pool: SlotPool,
-    place: Place,
     /// Whether direct transfers are possible.
     direct: bool,
     published: u64,
@@ -34,22 +34,12 @@ pub(crate) struct SendState {
     lengths: [usize; SLOTS],
     /// Requests of the steps `done..posted`.
     requests: VecDeque<Request>,
-    failure: Option<Error>,
-    sleeper: Option<Sleeper>,
-    is_listed: bool,
-}
-
-/// Who sleeps, and for what.
-#[derive(Debug)]
-struct Sleeper {
-    doorbells: Arc<Doorbells>,
-    number: u32,
-    awaited: Awaited,
+    notes: Notes<Awaited>,
 }
 
 /// What an owner can sleep for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
+pub(crate) enum Awaited {
     /// A slot.
     Slot,
     /// That everything is sent.
@@ -63,28 +53,14 @@ impl SendState {
         Self {
             end,
             pool,
-            place,
             direct,
             published: 0,
             posted: 0,
             done: 0,
             lengths: [0; SLOTS],
             requests: VecDeque::with_capacity(SLOTS),
-            failure: None,
-            sleeper: None,
-            is_listed: false,
+            notes: Notes::new(place),
         }
-    }
-
-    /// Tests and posts what can be; whether anything changed.
-    pub(crate) fn advance(&mut self, engine: &Shared) -> bool {
-        let before = (self.done, self.posted, self.failure.is_some());
-        if self.failure.is_none()
-            && let Err(error) = self.try_advance(engine)
-        {
-            self.failure = Some(self.place.name(error));
-        }
-        before != (self.done, self.posted, self.failure.is_some())
     }
 
     fn try_advance(&mut self, engine: &Shared) -> Result<()> {
@@ -124,149 +100,84 @@ impl SendState {
         Ok(())
     }
 
-    /// Whether there is something to wake up for.
-    fn has(&mut self, awaited: Awaited) -> bool {
-        self.has_failed()
-            || match awaited {
-                Awaited::Slot => self.has_slot(),
-                Awaited::AllSent => self.is_drained(),
-                Awaited::Direct => self.is_drained() && self.end.direct_ready(),
-            }
-    }
-
-    /// Notes a failure of the connection.
-    fn fail(&mut self, error: Error) -> Error {
-        let error = self.place.name(error);
-        self.failure.get_or_insert(error).clone()
-    }
-
     /// Whether everything published has left the slots.
-    pub(crate) const fn is_drained(&self) -> bool {
+    const fn is_drained(&self) -> bool {
         self.done == self.published
-    }
-
-    pub(crate) const fn has_failed(&self) -> bool {
-        self.failure.is_some()
-    }
-
-    const fn has_slot(&self) -> bool {
-        self.has_slots(1)
     }
 
     /// Whether the next `count` slots can be filled.
     const fn has_slots(&self, count: usize) -> bool {
         self.published + count as u64 <= self.done + SLOTS as u64
     }
+}
 
-    /// Withdraws what has not been sent.
-    pub(crate) fn quiesce(&mut self, deadline: Instant) -> Quiesce {
-        self.end.quiesce(deadline)
-    }
+impl State for SendState {
+    type Awaited = Awaited;
 
-    /// Closes the connection and leaks the slots.
-    pub(crate) fn quarantine(self) {
-        self.pool.quarantine();
+    fn advance(&mut self, engine: &Shared) -> bool {
+        let before = (self.done, self.posted, self.notes.has_failed());
+        if !self.notes.has_failed()
+            && let Err(error) = self.try_advance(engine)
+        {
+            self.notes.fail(error);
+        }
+        before != (self.done, self.posted, self.notes.has_failed())
     }
 
     fn need(&self) -> Need {
-        match (&self.sleeper, &self.failure) {
-            (Some(_), _) => Need::Wake,
-            (None, None) if !self.is_drained() => Need::Background,
+        match (self.notes.has_sleeper(), self.notes.has_failed()) {
+            (true, _) => Need::Wake,
+            (false, false) if !self.is_drained() => Need::Background,
             _ => Need::Nothing,
         }
     }
 
-    /// Rings the sleeper's doorbell if it can go on.
-    fn ring_if_ready(&mut self) {
-        let Some(sleeper) = self.sleeper.take() else {
-            return;
-        };
-        if self.has(sleeper.awaited) {
-            sleeper.doorbells.ring(sleeper.number);
-        } else {
-            self.sleeper = Some(sleeper);
-        }
+    fn has(&mut self, awaited: Awaited) -> bool {
+        self.notes.has_failed()
+            || match awaited {
+                Awaited::Slot => self.has_slots(1),
+                Awaited::AllSent => self.is_drained(),
+                Awaited::Direct => self.is_drained() && self.end.direct_ready(),
+            }
     }
 
     fn check(&self) -> Result<()> {
-        self.failure.clone().map_or(Ok(()), Err)
+        self.notes.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn notes(&mut self) -> &mut Notes<Awaited> {
+        &mut self.notes
     }
 }
 
-/// What the owner and the engine share of an end; empty while the owner closes it.
-#[derive(Debug)]
-struct SendEnd {
-    state: Mutex<Option<SendState>>,
-}
+impl Rest for SendState {
+    fn rest(&mut self, engine: &Shared, now: Instant, expired: bool) -> bool {
+        self.advance(engine);
+        if !self.is_drained() && !self.notes.has_failed() && !expired {
+            return false;
+        }
+        self.is_drained() || self.end.quiesce(now) == Quiesce::Quiesced
+    }
 
-impl Member for SendEnd {
-    fn serve(&self, engine: &Shared) -> Need {
-        let mut state = lock(&self.state);
-        let Some(state) = state.as_mut() else {
-            return Need::Nothing;
-        };
-        state.advance(engine);
-        state.ring_if_ready();
-        let need = state.need();
-        state.is_listed = need != Need::Nothing;
-        need
+    fn quarantine(self: Box<Self>) {
+        self.pool.quarantine();
     }
 }
 
 /// The owner's side of a sending end.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    end: Arc<SendEnd>,
-    engine: Arc<Engine>,
-    linger: Duration,
-    /// Whether a slot was handed out and not published.
+    end: End<SendState>,
     /// Slots that were handed out and not published.
     taken: usize,
 }
 
 impl Sender {
     pub(crate) fn new(state: SendState, engine: Arc<Engine>, linger: Duration) -> Self {
-        let end = Arc::new(SendEnd {
-            state: Mutex::new(Some(state)),
-        });
         Self {
-            end,
-            engine,
-            linger,
+            end: End::new(state, engine, linger),
             taken: 0,
         }
-    }
-
-    /// Calls `act` with the state.
-    fn with<T>(&self, act: impl FnOnce(&mut SendState) -> Result<T>) -> Result<T> {
-        match lock(&self.end.state).as_mut() {
-            Some(state) => act(state),
-            None => Err(Error::new(
-                ErrorKind::Internal,
-                "an end is used while it is being closed",
-            )),
-        }
-    }
-
-    /// Arranges for `doorbell` to be rung; whether there is something to wait for.
-    fn sleep_on(&self, doorbell: &Doorbell, awaited: Awaited) -> Result<Armed> {
-        self.with(|state| {
-            state.sleeper = Some(Sleeper {
-                doorbells: Arc::clone(doorbell.set()),
-                number: doorbell.number(),
-                awaited,
-            });
-            // Listed first, tested afterwards: see the engine's contract.
-            self.engine
-                .list(&self.end, &mut state.is_listed, Need::Wake);
-            state.advance(&self.engine);
-            if state.has(awaited) {
-                state.sleeper = None;
-                state.check()?;
-                return Ok(Armed::Ready);
-            }
-            Ok(Armed::WillRing)
-        })
     }
 
     /// Waits until everything is sent; whether it is.
@@ -274,18 +185,15 @@ impl Sender {
         let doorbell = Doorbells::local().claim()?;
         loop {
             let ticket = doorbell.ticket();
-            if self.sleep_on(&doorbell, Awaited::AllSent)? == Armed::Ready {
+            if self.end.sleep_on(&doorbell, Awaited::AllSent)? == Armed::Ready {
                 return Ok(true);
             }
-            if self.engine.drive() {
+            if self.end.drive() {
                 continue;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.with(|state| {
-                    state.sleeper = None;
-                    Ok(())
-                })?;
+                self.end.sleep_no_more()?;
                 return Ok(false);
             }
             doorbell.wait(ticket, Some(left));
@@ -306,9 +214,9 @@ impl MessageSend for Sender {
         if ahead > self.taken {
             return Ok(None);
         }
-        let slot = self.with(|state| {
+        let slot = self.end.with(|state, engine| {
             if !state.has_slots(ahead + 1) {
-                state.advance(&self.engine);
+                state.advance(engine);
             }
             state.check()?;
             Ok(state.has_slots(ahead + 1).then(|| SlotWrite {
@@ -329,7 +237,7 @@ impl MessageSend for Sender {
                 "no slot was taken to be published",
             ));
         }
-        self.with(|state| {
+        self.end.with_listed(|state, engine| {
             state.check()?;
             if header.bytes > state.pool.step_bytes() {
                 return Err(
@@ -344,9 +252,7 @@ impl MessageSend for Sender {
             unsafe { state.pool.write_header(state.published, &line) };
             state.lengths[(state.published % SLOTS as u64) as usize] = header.bytes;
             state.published += 1;
-            state.advance(&self.engine);
-            let need = state.need();
-            self.engine.list(&self.end, &mut state.is_listed, need);
+            state.advance(engine);
             state.check()
         })?;
         self.taken -= 1;
@@ -354,24 +260,21 @@ impl MessageSend for Sender {
     }
 
     fn progress(&mut self) -> Result<bool> {
-        let advance = |state: &mut SendState| Ok(state.advance(&self.engine));
-        let moved = self.with(advance)? || self.engine.drive() | self.with(advance)?;
-        self.with(|state| state.check())?;
-        Ok(moved)
+        self.end.progress()
     }
 
     fn arm(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        self.sleep_on(doorbell, Awaited::Slot)
+        self.end.sleep_on(doorbell, Awaited::Slot)
     }
 
     fn supports_direct(&self) -> bool {
-        matches!(self.with(|state| Ok(state.direct)), Ok(true))
+        matches!(self.end.with(|state, _| Ok(state.direct)), Ok(true))
     }
 
     fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
-        self.with(|state| {
+        self.end.with(|state, engine| {
             if !state.is_drained() {
-                state.advance(&self.engine);
+                state.advance(engine);
             }
             state.check()?;
             // The steps before it have their place before it.
@@ -381,12 +284,12 @@ impl MessageSend for Sender {
             state
                 .end
                 .send_direct(data)
-                .map_err(|error| state.fail(error))
+                .map_err(|error| state.notes.fail(error))
         })
     }
 
     fn arm_direct(&mut self, doorbell: &Doorbell) -> Result<Armed> {
-        self.sleep_on(doorbell, Awaited::Direct)
+        self.end.sleep_on(doorbell, Awaited::Direct)
     }
 
     fn quiesce(&mut self, deadline: Instant) -> bool {
@@ -394,31 +297,9 @@ impl MessageSend for Sender {
             return true;
         }
         // What has failed is not sent any more; it can still be brought to rest.
-        let Some(mut state) = lock(&self.end.state).take() else {
-            return true;
+        let quiesce = |state: &mut SendState| {
+            state.notes.has_failed() && state.end.quiesce(deadline) == Quiesce::Quiesced
         };
-        let at_rest = state.has_failed() && state.quiesce(deadline) == Quiesce::Quiesced;
-        // The engine may have dropped the end from its list while the state was away.
-        state.is_listed = false;
-        let need = state.need();
-        self.engine.list(&self.end, &mut state.is_listed, need);
-        *lock(&self.end.state) = Some(state);
-        self.engine.nudge();
-        at_rest
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        let Some(mut state) = lock(&self.end.state).take() else {
-            return;
-        };
-        state.sleeper = None;
-        let now = Instant::now();
-        if let Some(rest) = Closing::send(state, now + self.linger).advance(&self.engine, now) {
-            self.engine.close_later(rest);
-        }
-        // Quiescing may have fetched what others wait for.
-        self.engine.nudge();
+        self.end.apart(quiesce).unwrap_or(true)
     }
 }

@@ -70,16 +70,16 @@ fn main() -> ExitCode {
             format!("processes_reduce_over_{transport}"),
             move || running::reduce(transport),
         ));
+        trials.push(Trial::test(
+            format!("what_was_sent_arrives_although_the_sender_ends_over_{transport}"),
+            move || running::last_sends(transport),
+        ));
         if transport == "net" {
             trials.push(Trial::test(
                 "ranks_of_one_host_are_neighbours_in_rings",
                 running::near_ranks,
             ));
         }
-        trials.push(Trial::test(
-            format!("what_a_process_sent_before_it_ended_is_received_over_{transport}"),
-            move || running::leave_early(transport),
-        ));
         trials.push(Trial::test(
             format!("a_killed_process_is_named_by_all_others_over_{transport}"),
             move || running::kill("endless", transport),

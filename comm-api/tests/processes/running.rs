@@ -25,13 +25,12 @@ pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The sender has ended before the receiver has taken everything.
-pub(crate) fn leave_early(transport: &'static str) -> Result<(), Failed> {
-    all_right(
-        &Job::new("leave early")
-            .set("COMM_TRANSPORTS", transport)
-            .run(2)?,
-    )
+/// A process that ends as soon as its last sends are done.
+pub(crate) fn last_sends(transport: &'static str) -> Result<(), Failed> {
+    let job = Job::new("last sends")
+        .set("COMM_TRANSPORTS", transport)
+        .set("COMM_STEP_BYTES", "4M");
+    all_right(&job.run(2)?)
 }
 
 /// Ranks that were dealt out to two hosts in turn.

@@ -1,7 +1,5 @@
 //! What a worker does.
 
-use std::time::Duration;
-
 use comm_api::{Communicator, FrameHead, FrameOptions, FrameRef, ReduceOp, Result};
 
 /// Plays the scenario of this name as one rank of its job.
@@ -83,25 +81,25 @@ pub(crate) fn play(scenario: &str) -> Result<()> {
             assert!(blocks.into_iter().eq(owners));
             comm.barrier()
         }
-        "mismatch" => {
-            let count = 10 + comm.rank() as usize;
-            comm.all_reduce(&mut value[..count], ReduceOp::Sum)
-        }
-        "leave early" => {
-            // More than slots and sockets hold.
-            let messages = 0..600_u32;
-            let mut message = vec![0_u32; 15_000];
-            for number in messages {
+        "last sends" => {
+            // As many steps as there are slots, each far more than a socket takes by itself.
+            let words = |message: u32| vec![message; (4 << 20) / 4];
+            for message in 0..8 {
                 if comm.rank() == 0 {
-                    message.fill(number);
-                    comm.send(&message, 1)?;
+                    comm.send(&words(message), 1)?;
                 } else {
-                    std::thread::sleep(Duration::from_millis(3));
-                    comm.recv(&mut message, 0)?;
-                    assert!(message.iter().all(|element| *element == number));
+                    // By now the other process has nothing more to do.
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    let mut received = words(u32::MAX);
+                    comm.recv(&mut received, 0)?;
+                    assert!(received == words(message));
                 }
             }
             Ok(())
+        }
+        "mismatch" => {
+            let count = 10 + comm.rank() as usize;
+            comm.all_reduce(&mut value[..count], ReduceOp::Sum)
         }
         "circle" if comm.rank() == 0 => comm.all_reduce(&mut value, ReduceOp::Sum),
         "circle" => comm.recv(&mut value, 0),

@@ -1,61 +1,38 @@
 //! All-reduce, in place and out of place.
 
-use comm_api::{Communicator, OperationKind, ReduceOp, Result};
+use comm_api::{OperationKind, Result};
 
-use super::{Buffers, Calls, Case, Route, route};
+use super::collective::{Kind, Turn};
 use crate::number::Number;
 use crate::pattern::Pattern;
 
 #[derive(Debug)]
-pub(super) struct AllReduce<'a, T> {
-    comm: &'a Communicator,
-    op: ReduceOp,
-    buffers: Buffers<T>,
-}
+pub(super) struct AllReduce;
 
-impl<'a, T: Number> AllReduce<'a, T> {
-    pub(super) fn new(comm: &'a Communicator, op: ReduceOp, buffers: Buffers<T>) -> Self {
-        Self { comm, op, buffers }
-    }
-}
+impl Kind for AllReduce {
+    const KIND: OperationKind = OperationKind::AllReduce;
+    const REDUCES: bool = true;
 
-impl<T: Number> Calls for AllReduce<'_, T> {
-    fn prepare(&mut self, case: Case) -> Result<Route> {
-        self.buffers.start(case, T::resting(Some(self.op)))?;
-        route::<T>(self.comm, OperationKind::AllReduce, Some(self.op), case)
-    }
-
-    fn run(&mut self, calls: u64) -> Result<()> {
-        let in_place = self.buffers.case.in_place;
-        let (input, output) = self.buffers.both()?;
-        for _ in 0..calls {
-            if in_place {
-                self.comm.all_reduce(output, self.op)?;
-            } else {
-                self.comm.all_reduce_into(input, output, self.op)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check(&mut self, round: u64) -> Result<u64> {
-        let Case { count, in_place } = self.buffers.case;
-        let (rank, ranks, op) = (self.comm.rank(), self.comm.world_size(), Some(self.op));
-        let own = Pattern::of_rank(op, ranks, rank, round, count);
-        let expected = Pattern::<T>::reduced(self.op, ranks, round, count);
-
-        let (input, output) = self.buffers.both_mut()?;
-        let mut wrong = 0;
-        if in_place {
-            own.fill(output);
-            self.comm.all_reduce(output, self.op)?;
+    fn call<T: Number>(turn: &Turn<'_>, input: &[T], output: &mut [T]) -> Result<()> {
+        if turn.case.in_place {
+            turn.comm.all_reduce(output, turn.op)
         } else {
-            own.fill(input);
-            expected.spoiled().fill(output);
-            self.comm.all_reduce_into(input, output, self.op)?;
+            turn.comm.all_reduce_into(input, output, turn.op)
+        }
+    }
+
+    fn check<T: Number>(turn: &Turn<'_>, input: &mut [T], output: &mut [T]) -> Result<u64> {
+        let (op, ranks, count) = (turn.op, turn.ranks(), turn.case.count);
+        let own = Pattern::of_rank(Some(op), ranks, turn.rank(), turn.round, count);
+        let expected = Pattern::<T>::reduced(op, ranks, turn.round, count);
+        expected.spoiled().fill(output);
+        own.fill(turn.source(input, output));
+        Self::call(turn, input, output)?;
+        let mut wrong = expected.count_wrong(output, Some(op), ranks);
+        if !turn.case.in_place {
             // The input must be as it was.
             wrong += own.count_wrong(input, None, ranks);
         }
-        Ok(wrong + expected.count_wrong(output, op, ranks))
+        Ok(wrong)
     }
 }

@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
-use comm_api::{Communicator, ReduceOp};
+use comm_api::ReduceOp;
 
+use super::collective::Turn;
 use crate::number::Number;
 use crate::pattern::Pattern;
 
@@ -20,13 +21,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// The blocks of a buffer of `count` elements, a multiple of the number of ranks.
-    pub(super) fn new(comm: &Communicator, count: usize, round: u64) -> Self {
-        let ranks = comm.world_size();
+    /// The blocks of a case, whose elements are a multiple of the number of ranks.
+    pub(super) fn new(turn: &Turn<'_>) -> Self {
+        let ranks = turn.ranks();
         Self {
             ranks,
-            len: count / ranks as usize,
-            round,
+            len: turn.case.count / ranks as usize,
+            round: turn.round,
         }
     }
 

@@ -1,68 +1,36 @@
 //! Gather to rank 0, in place and out of place. The size is that of the gathered buffer.
 
-use comm_api::{Communicator, OperationKind, Result};
+use comm_api::{OperationKind, Result};
 
 use super::blocks::Blocks;
-use super::{Buffers, Calls, Case, Route, route};
+use super::collective::{Kind, ROOT, Turn};
 use crate::number::Number;
 
-const ROOT: u32 = 0;
-
 #[derive(Debug)]
-pub(super) struct Gather<'a, T> {
-    comm: &'a Communicator,
-    buffers: Buffers<T>,
-}
+pub(super) struct Gather;
 
-impl<'a, T: Number> Gather<'a, T> {
-    pub(super) fn new(comm: &'a Communicator, buffers: Buffers<T>) -> Self {
-        Self { comm, buffers }
-    }
+impl Kind for Gather {
+    const KIND: OperationKind = OperationKind::Gather;
 
-    /// `input` and `output` are as long as all blocks together.
-    fn call(comm: &Communicator, in_place: bool, input: &[T], output: &mut [T]) -> Result<()> {
-        let block = output.len() / comm.world_size() as usize;
-        let is_root = comm.rank() == ROOT;
-        if in_place {
-            let len = if is_root { output.len() } else { block };
-            comm.gather(&mut output[..len], ROOT)
+    fn call<T: Number>(turn: &Turn<'_>, input: &[T], output: &mut [T]) -> Result<()> {
+        let block = output.len() / turn.ranks() as usize;
+        if turn.case.in_place {
+            let len = if turn.is_root() { output.len() } else { block };
+            turn.comm.gather(&mut output[..len], ROOT)
         } else {
-            comm.gather_into(&input[..block], is_root.then_some(output), ROOT)
+            let output = turn.is_root().then_some(output);
+            turn.comm.gather_into(&input[..block], output, ROOT)
         }
     }
-}
 
-impl<T: Number> Calls for Gather<'_, T> {
-    fn prepare(&mut self, case: Case) -> Result<Route> {
-        self.buffers.start(case, T::resting(None))?;
-        route::<T>(self.comm, OperationKind::Gather, None, case)
-    }
-
-    fn run(&mut self, calls: u64) -> Result<()> {
-        let in_place = self.buffers.case.in_place;
-        let comm = self.comm;
-        let (input, output) = self.buffers.both()?;
-        for _ in 0..calls {
-            Self::call(comm, in_place, input, output)?;
-        }
-        Ok(())
-    }
-
-    fn check(&mut self, round: u64) -> Result<u64> {
-        let Case { count, in_place } = self.buffers.case;
-        let (comm, rank) = (self.comm, self.comm.rank());
-        let blocks = Blocks::new(comm, count, round);
-        let (input, output) = self.buffers.both_mut()?;
+    fn check<T: Number>(turn: &Turn<'_>, input: &mut [T], output: &mut [T]) -> Result<u64> {
+        let blocks = Blocks::new(turn);
         blocks.spoil(output, |owner| blocks.moved::<T>(owner, 0));
-        let own = blocks.moved::<T>(rank, 0);
-        if in_place {
-            // The root's own block is block 0, the others have only one.
-            own.fill(&mut output[blocks.range(0)]);
-        } else {
-            own.fill(&mut input[blocks.range(0)]);
-        }
-        Self::call(comm, in_place, input, output)?;
-        if rank != ROOT {
+        // The root's own block is block 0, the others have only one.
+        let own = blocks.moved::<T>(turn.rank(), 0);
+        own.fill(&mut turn.source(input, output)[blocks.range(0)]);
+        Self::call(turn, input, output)?;
+        if !turn.is_root() {
             return Ok(0);
         }
         Ok(blocks.count_wrong(output, |owner| blocks.moved(owner, 0)))

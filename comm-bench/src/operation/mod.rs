@@ -14,6 +14,7 @@ mod all_to_all;
 mod bandwidth;
 mod blocks;
 mod broadcast;
+mod collective;
 mod gather;
 pub(crate) mod init;
 mod messages;
@@ -30,8 +31,17 @@ use half::{bf16, f16};
 
 use crate::number::Number;
 
+use all_gather::AllGather;
+use all_reduce::AllReduce;
+use all_to_all::AllToAll;
+use broadcast::Broadcast;
+use collective::{Collective, Kind};
+use gather::Gather;
 use messages::{Form, Messages};
 pub use name::Operation;
+use reduce::Reduce;
+use reduce_scatter::ReduceScatter;
+use scatter::Scatter;
 
 /// One size in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,14 +117,14 @@ fn typed<'a, T: Number>(
     let buffers = Buffers::<T>::new(mem_alloc.then_some(comm), largest_count)?;
     let op = op.unwrap_or(ReduceOp::Sum);
     Ok(match operation {
-        Operation::AllReduce => Box::new(all_reduce::AllReduce::new(comm, op, buffers)),
-        Operation::Broadcast => Box::new(broadcast::Broadcast::new(comm, buffers)),
-        Operation::Reduce => Box::new(reduce::Reduce::new(comm, op, buffers)),
-        Operation::AllGather => Box::new(all_gather::AllGather::new(comm, buffers)),
-        Operation::ReduceScatter => Box::new(reduce_scatter::ReduceScatter::new(comm, op, buffers)),
-        Operation::AllToAll => Box::new(all_to_all::AllToAll::new(comm, buffers)),
-        Operation::Gather => Box::new(gather::Gather::new(comm, buffers)),
-        Operation::Scatter => Box::new(scatter::Scatter::new(comm, buffers)),
+        Operation::AllReduce => collective::<T, AllReduce>(comm, op, buffers),
+        Operation::Broadcast => collective::<T, Broadcast>(comm, op, buffers),
+        Operation::Reduce => collective::<T, Reduce>(comm, op, buffers),
+        Operation::AllGather => collective::<T, AllGather>(comm, op, buffers),
+        Operation::ReduceScatter => collective::<T, ReduceScatter>(comm, op, buffers),
+        Operation::AllToAll => collective::<T, AllToAll>(comm, op, buffers),
+        Operation::Gather => collective::<T, Gather>(comm, op, buffers),
+        Operation::Scatter => collective::<T, Scatter>(comm, op, buffers),
         Operation::Pingpong => Box::new(pingpong::Pingpong::new(comm, buffers)),
         Operation::Bandwidth => Box::new(bandwidth::Bandwidth::new(comm, buffers)),
         Operation::Object => Box::new(Messages::new(comm, buffers, Form::Object, 1)?),
@@ -126,6 +136,14 @@ fn typed<'a, T: Number>(
             return Err(Error::new(ErrorKind::Internal, message));
         }
     })
+}
+
+fn collective<'a, T: Number, K: Kind + 'a>(
+    comm: &'a Communicator,
+    op: ReduceOp,
+    buffers: Buffers<T>,
+) -> Box<dyn Calls + 'a> {
+    Box::new(Collective::<T, K>::new(comm, op, buffers))
 }
 
 /// Two buffers and which part of them is in use.

@@ -1,72 +1,38 @@
 //! Reduce to rank 0, in place and out of place.
 
-use comm_api::{Communicator, OperationKind, ReduceOp, Result};
+use comm_api::{OperationKind, Result};
 
-use super::{Buffers, Calls, Case, Route, route};
+use super::collective::{Kind, ROOT, Turn};
 use crate::number::Number;
 use crate::pattern::Pattern;
 
-const ROOT: u32 = 0;
-
 #[derive(Debug)]
-pub(super) struct Reduce<'a, T> {
-    comm: &'a Communicator,
-    op: ReduceOp,
-    buffers: Buffers<T>,
-}
+pub(super) struct Reduce;
 
-impl<'a, T: Number> Reduce<'a, T> {
-    pub(super) fn new(comm: &'a Communicator, op: ReduceOp, buffers: Buffers<T>) -> Self {
-        Self { comm, op, buffers }
-    }
+impl Kind for Reduce {
+    const KIND: OperationKind = OperationKind::Reduce;
+    const REDUCES: bool = true;
 
-    fn call(
-        comm: &Communicator,
-        op: ReduceOp,
-        in_place: bool,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<()> {
-        let is_root = comm.rank() == ROOT;
-        if in_place {
-            comm.reduce(output, op, ROOT)
+    fn call<T: Number>(turn: &Turn<'_>, input: &[T], output: &mut [T]) -> Result<()> {
+        if turn.case.in_place {
+            turn.comm.reduce(output, turn.op, ROOT)
         } else {
-            comm.reduce_into(input, is_root.then_some(output), op, ROOT)
+            let output = turn.is_root().then_some(output);
+            turn.comm.reduce_into(input, output, turn.op, ROOT)
         }
     }
-}
 
-impl<T: Number> Calls for Reduce<'_, T> {
-    fn prepare(&mut self, case: Case) -> Result<Route> {
-        self.buffers.start(case, T::resting(Some(self.op)))?;
-        route::<T>(self.comm, OperationKind::Reduce, Some(self.op), case)
-    }
-
-    fn run(&mut self, calls: u64) -> Result<()> {
-        let in_place = self.buffers.case.in_place;
-        let (comm, op) = (self.comm, self.op);
-        let (input, output) = self.buffers.both()?;
-        for _ in 0..calls {
-            Self::call(comm, op, in_place, input, output)?;
-        }
-        Ok(())
-    }
-
-    fn check(&mut self, round: u64) -> Result<u64> {
-        let Case { count, in_place } = self.buffers.case;
-        let (comm, op) = (self.comm, self.op);
-        let (rank, ranks) = (comm.rank(), comm.world_size());
-        let own = Pattern::of_rank(Some(op), ranks, rank, round, count);
-        let expected = Pattern::<T>::reduced(op, ranks, round, count);
-        let (input, output) = self.buffers.both_mut()?;
+    fn check<T: Number>(turn: &Turn<'_>, input: &mut [T], output: &mut [T]) -> Result<u64> {
+        let (op, ranks, count) = (turn.op, turn.ranks(), turn.case.count);
+        let own = Pattern::of_rank(Some(op), ranks, turn.rank(), turn.round, count);
+        let expected = Pattern::<T>::reduced(op, ranks, turn.round, count);
         expected.spoiled().fill(output);
-        own.fill(if in_place { &mut *output } else { &mut *input });
-        Self::call(comm, op, in_place, input, output)?;
-        if rank == ROOT {
+        own.fill(turn.source(input, output));
+        Self::call(turn, input, output)?;
+        if turn.is_root() {
             return Ok(expected.count_wrong(output, Some(op), ranks));
         }
         // What is only read must be as it was.
-        let read = if in_place { &*output } else { &*input };
-        Ok(own.count_wrong(read, None, ranks))
+        Ok(own.count_wrong(turn.source(input, output), None, ranks))
     }
 }

@@ -1,14 +1,14 @@
-//! How a rank leaves.
+//! Leaving: what happens when the last handle of a communicator is dropped.
 //!
 //! # Contract
 //!
-//! * What was submitted or sent before still reaches the peers, if they take it within [`SENDING`]: edges
-//!   may have to be connected for it, peers may read it from memory of this process, and what a network
-//!   has not taken ends with the process.
-//! * Then the goodbye is said. Whoever waits for this rank after that, or for what never comes, gets an
-//!   error.
-//! * A communicator that has failed is left at once, and so is one that is dropped in user's code that a
-//!   driver calls: what is waited for could need this very thread.
+//! * What was submitted to peers goes its way first: its edges may have to be connected, for which this
+//!   rank must not have left, and peers may read it from memory of this process.
+//! * So does what completed sends left in this process's memory, since the process may end right
+//!   afterwards. All that takes no time for a peer that receives; for one that does not, leaving waits
+//!   for [`LAST_SENDS`] and warns that messages may be lost.
+//! * Then the other ranks are told, after which they expect nothing more.
+//! * A communicator that failed, or is dropped by a panic, has nothing left to send.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,19 +18,22 @@ use comm_core::{Error, ErrorKind};
 use super::Core;
 use crate::lane::{Lane, LaneKey};
 
-/// How long a rank that leaves waits for peers to take what it has sent.
-const SENDING: Duration = Duration::from_secs(10);
+/// How long leaving waits for peers that do not receive what was sent to them.
+const LAST_SENDS: Duration = Duration::from_secs(5);
 
-/// How long it waits for the network before it looks whether the communicator has failed.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// How long it rests between two looks.
+/// How long it rests between two looks at what is under way.
 const REST: Duration = Duration::from_millis(1);
 
-/// Leaves when the last handle of a communicator is dropped.
+/// Leaves the communicator when it is dropped.
 #[derive(Debug)]
 pub(super) struct LeaveOnDrop {
-    pub(super) core: Arc<Core>,
+    core: Arc<Core>,
+}
+
+impl LeaveOnDrop {
+    pub(super) const fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
 }
 
 impl Drop for LeaveOnDrop {
@@ -49,53 +52,52 @@ impl Drop for LeaveOnDrop {
                 ),
             ));
         }
-        if !Lane::is_driven_here() && !self.core.process.core().on_control_thread() {
-            self.core.finish_sending();
+        // The control thread must not wait, for itself above all.
+        if !self.core.abort.has_failed() && !self.core.process.core().on_control_thread() {
+            let deadline = Instant::now() + LAST_SENDS;
+            self.core.finish_submitted(deadline);
+            self.core.send_the_last(deadline);
         }
         self.core.leave_plane();
     }
 }
 
 impl Core {
-    /// Waits until peers need this rank no longer for what it has sent.
-    fn finish_sending(&self) {
-        let deadline = Instant::now() + SENDING;
-        for lane in self.lanes() {
-            if !self.finish_lane(lane, deadline) && !self.abort.has_failed() {
-                tracing::warn!(
-                    rank = self.rank,
-                    lane = %lane.key,
-                    limit = ?SENDING,
-                    "left before a peer has taken all that was sent; it may miss the rest"
-                );
-            }
+    /// Waits until nothing is under way that peers receive, until `deadline` at most. Operations that
+    /// only receive concern nobody else.
+    fn finish_submitted(&self, deadline: Instant) {
+        if Lane::is_driven_here() {
+            // In user's code: what is under way could need this very thread.
+            return;
+        }
+        let sends = |lane: &Lane| match lane.key {
+            LaneKey::Collective | LaneKey::Send(_) | LaneKey::FrameSend(_) => !lane.is_idle(),
+            LaneKey::Recv(_) | LaneKey::FrameRecv(_) => false,
+        };
+        while self.lanes().any(sends) && !self.abort.has_failed() && Instant::now() < deadline {
+            std::thread::sleep(REST);
         }
     }
 
-    /// Whether a lane has sent everything by `deadline`.
-    fn finish_lane(&self, lane: &Lane, deadline: Instant) -> bool {
-        if let LaneKey::Recv(_) | LaneKey::FrameRecv(_) = lane.key {
-            // Acknowledgements are on their way when the frame is its receiver's.
-            return true;
-        }
-        while !self.abort.has_failed() {
-            let now = Instant::now();
-            if !lane.has_queued()
-                && let Some(mut driving) = lane.try_acquire()
-            {
-                let by = deadline.min(now + LOOK);
-                let mut ends = driving.ends.send.iter_mut();
-                let all_sent = ends.all(|end| end.finish(by));
-                self.leave(lane, driving);
-                if all_sent {
-                    return true;
+    /// Waits until the network has what was sent, until `deadline` at most.
+    fn send_the_last(&self, deadline: Instant) {
+        for lane in self.lanes() {
+            // One that is driven has operations under way, which keep the core and its edges.
+            let Some(mut driving) = lane.try_acquire() else {
+                continue;
+            };
+            for end in &mut driving.ends.send {
+                if !end.quiesce(deadline) && !self.has_left(end.peer) && !self.abort.has_failed() {
+                    tracing::warn!(
+                        rank = self.rank,
+                        peer = end.peer,
+                        "the communicator is dropped and the peer has not received what was sent to \
+                         it, which is lost if this process ends now; let all ranks meet in a barrier \
+                         before they end"
+                    );
                 }
             }
-            if now >= deadline {
-                return false;
-            }
-            std::thread::sleep(REST);
+            self.leave(lane, driving);
         }
-        true
     }
 }

@@ -12,9 +12,8 @@
 //! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
 //!   flight, and the first one after it, return its cause, later ones [`ErrorKind::Poisoned`] with
 //!   the cause. Nothing hangs.
-//! * Dropping the last handle leaves in order: peers that still wait for this rank get an error. What was
-//!   sent or submitted before goes its way: the drop [waits](leave) for it, for some seconds at most, as
-//!   the process may end afterwards. Dropped during a panic, it counts as the death of the rank.
+//! * Dropping the last handle [leaves](leave) in order: what was sent still arrives, and peers that
+//!   wait for more get an error. Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
 mod blocks;
@@ -36,10 +35,9 @@ use std::time::Duration;
 
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
 
-use leave::LeaveOnDrop;
-
 pub use explain::{Explanation, TransportTable};
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
+use leave::LeaveOnDrop;
 
 use crate::abort::AbortState;
 use crate::call::{Active, Call};

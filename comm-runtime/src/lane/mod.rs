@@ -17,78 +17,32 @@
 //!
 //! See [`roster`], which has the role, the queue and the sleeping driver's doorbell.
 
+mod driving;
 pub(crate) mod frames;
+mod key;
 pub(crate) mod poison;
 mod roster;
 
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::HashSet;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{Error, ErrorKind, Rank, Result, Signature};
-use serde::{Deserialize, Serialize};
 
 use crate::blocked::{Passed, Stall};
 use crate::call::Active;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::history::History;
 use crate::operation::Ends;
-use frames::{Limit, RecvLane, RecvRequest, SendLane, SendRequest};
+pub(crate) use driving::Driving;
+use frames::{RecvLane, RecvRequest, SendLane, SendRequest};
+pub(crate) use key::LaneKey;
 use poison::Poison;
 use roster::Roster;
-
-/// Which lane of a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum LaneKey {
-    /// All collectives.
-    Collective,
-    /// Messages to this rank.
-    Send(Rank),
-    /// Messages from this rank.
-    Recv(Rank),
-    /// Frames to this rank, and what it tells of them.
-    FrameSend(Rank),
-    /// Frames from this rank, and what it is told of them.
-    FrameRecv(Rank),
-}
-
-impl LaneKey {
-    /// The peer of a lane for frames.
-    pub(crate) const fn frame_peer(self) -> Option<Rank> {
-        match self {
-            Self::FrameSend(peer) | Self::FrameRecv(peer) => Some(peer),
-            Self::Collective | Self::Send(_) | Self::Recv(_) => None,
-        }
-    }
-
-    /// The other end of this lane of `rank`, as the rank there calls it.
-    pub(crate) const fn other_end(self, rank: Rank) -> Self {
-        match self {
-            Self::Collective => Self::Collective,
-            Self::Send(_) => Self::Recv(rank),
-            Self::Recv(_) => Self::Send(rank),
-            Self::FrameSend(_) => Self::FrameRecv(rank),
-            Self::FrameRecv(_) => Self::FrameSend(rank),
-        }
-    }
-}
-
-impl fmt::Display for LaneKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Collective => f.write_str("collective"),
-            Self::Send(peer) => write!(f, "send to {peer}"),
-            Self::Recv(peer) => write!(f, "recv from {peer}"),
-            Self::FrameSend(peer) => write!(f, "send_frame to rank {peer}"),
-            Self::FrameRecv(peer) => write!(f, "recv_frame from rank {peer}"),
-        }
-    }
-}
 
 /// A submitted operation with what is to happen at its end.
 pub(crate) struct Queued {
@@ -243,6 +197,11 @@ impl Lane {
         self.roster.has_queued()
     }
 
+    /// Whether nobody drives and nothing is queued or under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.roster.is_idle()
+    }
+
     /// Whether something waits in the queue that nobody has begun.
     pub(crate) fn has_waiting(&self) -> bool {
         self.roster.has_waiting()
@@ -349,91 +308,6 @@ impl fmt::Debug for Lane {
             .field("key", &self.key)
             .field("roster", &self.roster)
             .finish_non_exhaustive()
-    }
-}
-
-/// The driver's role; given up when dropped.
-pub(crate) struct Driving<'a> {
-    lane: &'a Lane,
-}
-
-impl Driving<'_> {
-    /// The queued operation to be driven now.
-    pub(crate) fn current(&mut self) -> Option<&mut Queued> {
-        if self.current.is_none() {
-            // A lane holds operations or frames, never both.
-            self.current = match self.next() {
-                Some(Submitted::Operation(queued)) => Some(queued),
-                _ => None,
-            };
-            if self.current.is_none() {
-                self.settle(false);
-            }
-        }
-        // Through the field, so that the borrow is of the state alone.
-        let state: &mut LaneState = self;
-        state.current.as_mut()
-    }
-
-    /// Takes what was queued first.
-    pub(crate) fn next(&self) -> Option<Submitted> {
-        self.lane.roster.next()
-    }
-
-    /// The deadline of the first queued request for a frame that was not cancelled; the first call
-    /// starts its time.
-    pub(crate) fn queued_limit(&self, now: Instant) -> Option<Limit> {
-        self.lane.roster.find(|submitted| {
-            let limit = match submitted {
-                Submitted::Send(request) if !request.ticket.is_cancelled() => &mut request.limit,
-                Submitted::Recv(request) if !request.ticket.is_cancelled() => &mut request.limit,
-                _ => return None,
-            };
-            limit.deadline(now);
-            Some(*limit)
-        })
-    }
-
-    /// Says whether something is under way that needs a driver beside what is queued; whether the
-    /// lane is idle now.
-    pub(crate) fn settle(&self, is_busy: bool) -> bool {
-        self.lane.roster.settle(is_busy)
-    }
-}
-
-impl Driving<'_> {
-    /// Gives the role up; whether something is queued, which somebody must drive then.
-    #[inline]
-    pub(crate) fn release(self) -> bool {
-        let lane = self.lane;
-        std::mem::forget(self);
-        lane.roster.release()
-    }
-}
-
-impl Deref for Driving<'_> {
-    type Target = LaneState;
-
-    #[inline]
-    fn deref(&self) -> &LaneState {
-        // SAFETY: this guard is the only one of its lane, so nobody else accesses the state.
-        unsafe { &*self.lane.state.get() }
-    }
-}
-
-impl DerefMut for Driving<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut LaneState {
-        // SAFETY: as above, and `self` is borrowed exclusively.
-        unsafe { &mut *self.lane.state.get() }
-    }
-}
-
-impl Drop for Driving<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // What is queued is somebody else's business: see `release`.
-        self.lane.roster.release();
     }
 }
 

@@ -32,6 +32,7 @@ mod dial;
 mod listener;
 mod memory;
 mod options;
+mod owner;
 mod poller;
 mod recv;
 mod requests;

@@ -5,16 +5,17 @@
 //! into the posted memory, in the same call as the beginning of what follows.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use comm_core::net::{MrSlice, NetRecv, Quiesce, Request, Transfer};
 use comm_core::{Error, ErrorKind, Result};
 
 use super::memory;
+use super::owner::{Owner, State, no_bytes};
 use super::poller::{Event, Interest};
 use super::requests::Requests;
-use super::shared::{Member, Shared, lock};
+use super::shared::Shared;
 use super::socket::{Sock, failure};
 use super::staging::{STAGING_BYTES, Staging};
 use super::stripes::Parts;
@@ -50,7 +51,7 @@ struct Frame {
 
 /// Why receiving stops.
 #[derive(Debug)]
-enum Stop {
+pub(crate) enum Stop {
     Socket(io::Error),
     /// The peer sent what it must not; it is told by this byte.
     Peer(Error, u8),
@@ -209,49 +210,6 @@ impl RecvState {
         self.sockets[number].want(Interest::READ)
     }
 
-    fn check(&self) -> Result<()> {
-        self.failure.clone().map_or(Ok(()), Err)
-    }
-
-    /// Turns what stopped the end into the failure of the connection.
-    fn settle<T>(&mut self, outcome: Result<T, Stop>) -> Result<T> {
-        outcome.map_err(|stop| match stop {
-            Stop::Socket(error) => self.fail(failure(error)),
-            Stop::Peer(error, reason) => {
-                // If the byte cannot be sent, the peer finds the connection closed.
-                let _ = self.sockets.first().map(|socket| socket.write(&[reason]));
-                self.fail(error)
-            }
-        })
-    }
-
-    /// Closes the connection; the failure.
-    fn fail(&mut self, error: Error) -> Error {
-        self.sockets.clear();
-        self.requests.withdraw();
-        self.failure.get_or_insert(error).clone()
-    }
-
-    fn on_event(&mut self, number: usize, event: Event) -> Result<bool, Stop> {
-        if !event.readable || number >= self.sockets.len() {
-            return Ok(false);
-        }
-        // Something came for whoever receives directly, if nothing else wants it.
-        let mut moved = std::mem::take(&mut self.blocked[number]);
-        self.just_drained = false;
-        moved |= self.advance(|_| false)?;
-        let unfinished = !self.requests.is_idle()
-            && self.frame.is_some_and(|frame| !frame.direct)
-            && !self.parts.left(number).is_empty();
-        let want = if self.blocked[number] || unfinished {
-            Interest::READ
-        } else {
-            Interest::NONE
-        };
-        self.sockets[number].settle(want)?;
-        Ok(moved)
-    }
-
     fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer, Stop> {
         self.advance(|_| false)?;
         // A message that nobody has posted for is received first.
@@ -289,43 +247,70 @@ impl RecvState {
     }
 }
 
-/// What the owner and the backend share of a receiving end.
-#[derive(Debug)]
-pub(crate) struct RecvMember {
-    state: Mutex<RecvState>,
-}
+impl State for RecvState {
+    type Stop = Stop;
 
-impl Member for RecvMember {
-    fn ready(&self, _shared: &Arc<Shared>, socket: usize, event: Event) -> bool {
-        let mut state = lock(&self.state);
-        if state.failure.is_some() {
-            return false;
+    fn requests(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    fn advance_to(&mut self, request: u64) -> Result<bool, Stop> {
+        self.advance(|requests| requests.is_done(request))
+    }
+
+    fn on_event(&mut self, number: usize, event: Event) -> Result<bool, Stop> {
+        if !event.readable || number >= self.sockets.len() {
+            return Ok(false);
         }
-        let outcome = state.on_event(socket, event);
-        // The owner gets the failure; it is something that moved.
-        state.settle(outcome).unwrap_or(true)
+        // Something came for whoever receives directly, if nothing else wants it.
+        let mut moved = std::mem::take(&mut self.blocked[number]);
+        self.just_drained = false;
+        moved |= self.advance(|_| false)?;
+        let unfinished = !self.requests.is_idle()
+            && self.frame.is_some_and(|frame| !frame.direct)
+            && !self.parts.left(number).is_empty();
+        let want = if self.blocked[number] || unfinished {
+            Interest::READ
+        } else {
+            Interest::NONE
+        };
+        self.sockets[number].settle(want)?;
+        Ok(moved)
+    }
+
+    fn settle<T>(&mut self, outcome: Result<T, Stop>) -> Result<T> {
+        outcome.map_err(|stop| match stop {
+            Stop::Socket(error) => self.fail(failure(error)),
+            Stop::Peer(error, reason) => {
+                // If the byte cannot be sent, the peer finds the connection closed.
+                let _ = self.sockets.first().map(|socket| socket.write(&[reason]));
+                self.fail(error)
+            }
+        })
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.sockets.clear();
+        self.requests.withdraw();
+        self.failure.get_or_insert(error).clone()
     }
 }
 
 /// A receiving end.
 #[derive(Debug)]
 pub(crate) struct TcpRecv {
-    shared: Arc<Shared>,
-    number: u64,
-    member: Arc<RecvMember>,
+    owner: Owner<RecvState>,
 }
 
 impl TcpRecv {
     /// Makes member `number` a receiving end.
     pub(crate) fn new(shared: &Arc<Shared>, number: u64, state: RecvState) -> Self {
-        let member = Arc::new(RecvMember {
-            state: Mutex::new(state),
-        });
-        shared.insert(number, Arc::clone(&member) as _);
         Self {
-            shared: Arc::clone(shared),
-            number,
-            member,
+            owner: Owner::new(shared, number, state),
         }
     }
 }
@@ -335,9 +320,8 @@ impl TcpRecv {
 // empty the list.
 unsafe impl NetRecv for TcpRecv {
     unsafe fn irecv(&mut self, target: &MrSlice) -> Result<Option<Request>> {
-        memory::check(self.shared.number, target)?;
-        let mut state = lock(&self.member.state);
-        state.check()?;
+        self.owner.check_memory(target)?;
+        let mut state = self.owner.standing()?;
         if !state.requests.has_room() {
             return Ok(None);
         }
@@ -345,61 +329,30 @@ unsafe impl NetRecv for TcpRecv {
         let request = state.requests.post(target);
         // Behind others there is nothing to be read yet.
         if first {
-            let number = request.token();
-            let outcome = state.advance(|requests| requests.is_done(number));
+            let outcome = state.advance_to(request.token());
             state.settle(outcome)?;
         }
         Ok(Some(request))
     }
 
     fn test(&mut self, request: &Request) -> Result<Option<usize>> {
-        let mut state = lock(&self.member.state);
-        let known = match state.requests.test(request) {
-            Ok(None) => Ok(()),
-            Ok(done) => return Ok(done),
-            Err(error) => Err(error),
-        };
-        // What failed with the connection is no request any more.
-        state.check()?;
-        known?;
-        let number = request.token();
-        let outcome = state.advance(|requests| requests.is_done(number));
-        let outcome = state.settle(outcome);
-        match state.requests.test(request) {
-            Ok(Some(bytes)) => Ok(Some(bytes)),
-            _ => outcome.map(|_| None),
-        }
+        self.owner.test(request)
     }
 
     fn recv_direct(&mut self, data: &mut [u8]) -> Result<Transfer> {
-        let mut state = lock(&self.member.state);
-        state.check()?;
+        let mut state = self.owner.standing()?;
         if data.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a direct transfer has at least one byte",
-            ));
+            return Err(no_bytes());
         }
         let outcome = state.recv_direct(data);
         state.settle(outcome)
     }
 
     fn direct_ready(&mut self) -> bool {
-        lock(&self.member.state).direct_ready()
+        self.owner.lock().direct_ready()
     }
 
     fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
-        let cancelled = Error::new(
-            ErrorKind::Cancelled,
-            "this end of the connection was quiesced",
-        );
-        lock(&self.member.state).fail(cancelled);
-        Quiesce::Quiesced
-    }
-}
-
-impl Drop for TcpRecv {
-    fn drop(&mut self) {
-        self.shared.remove(self.number);
+        self.owner.quiesce()
     }
 }

@@ -1,16 +1,17 @@
 //! The sending end of a TCP connection.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use comm_core::net::{MrSlice, NetSend, Quiesce, Request, Transfer};
 use comm_core::{Error, ErrorKind, Result};
 
 use super::memory;
+use super::owner::{Owner, State, no_bytes};
 use super::poller::{Event, Interest};
 use super::requests::Requests;
-use super::shared::{Member, Shared, lock};
+use super::shared::Shared;
 use super::socket::{Sock, closed, failure};
 use super::stripes::Parts;
 use super::wire::{FRAME_BYTES, HANG_UP_LENGTH, HANG_UP_TRUNCATED, MAX_MESSAGE_BYTES, frame};
@@ -156,27 +157,6 @@ impl SendState {
         Ok(moved)
     }
 
-    fn check(&self) -> Result<()> {
-        self.failure.clone().map_or(Ok(()), Err)
-    }
-
-    /// Turns an error of the sockets into the failure of the connection.
-    fn settle<T>(&mut self, outcome: io::Result<T>) -> Result<T> {
-        outcome.map_err(|error| {
-            // The peer may have said why it hung up.
-            let failure = self.hang_up().unwrap_or_else(|| failure(error));
-            self.fail(failure)
-        })
-    }
-
-    /// Closes the connection, the kernel goes on sending what it has; the failure.
-    fn fail(&mut self, error: Error) -> Error {
-        self.sockets.clear();
-        self.requests.withdraw();
-        self.writing = None;
-        self.failure.get_or_insert(error).clone()
-    }
-
     /// What the peer's last byte says, if there is one.
     fn hang_up(&self) -> Option<Error> {
         let mut reason = [0];
@@ -217,6 +197,22 @@ impl SendState {
             Err(error) => Some(failure(error)),
         }
     }
+}
+
+impl State for SendState {
+    type Stop = io::Error;
+
+    fn requests(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    fn advance_to(&mut self, _request: u64) -> io::Result<bool> {
+        self.advance()
+    }
 
     fn on_event(&mut self, number: usize, event: Event) -> io::Result<bool> {
         if event.readable
@@ -241,45 +237,35 @@ impl SendState {
         }
         Ok(moved)
     }
-}
 
-/// What the owner and the backend share of a sending end.
-#[derive(Debug)]
-pub(crate) struct SendMember {
-    state: Mutex<SendState>,
-}
+    fn settle<T>(&mut self, outcome: io::Result<T>) -> Result<T> {
+        outcome.map_err(|error| {
+            // The peer may have said why it hung up.
+            let failure = self.hang_up().unwrap_or_else(|| failure(error));
+            self.fail(failure)
+        })
+    }
 
-impl Member for SendMember {
-    fn ready(&self, _shared: &Arc<Shared>, socket: usize, event: Event) -> bool {
-        let mut state = lock(&self.state);
-        if state.failure.is_some() {
-            return false;
-        }
-        let outcome = state.on_event(socket, event);
-        // The owner gets the failure; it is something that moved.
-        state.settle(outcome).unwrap_or(true)
+    /// The kernel goes on sending what it has.
+    fn fail(&mut self, error: Error) -> Error {
+        self.sockets.clear();
+        self.requests.withdraw();
+        self.writing = None;
+        self.failure.get_or_insert(error).clone()
     }
 }
 
 /// A sending end.
 #[derive(Debug)]
 pub(crate) struct TcpSend {
-    shared: Arc<Shared>,
-    number: u64,
-    member: Arc<SendMember>,
+    owner: Owner<SendState>,
 }
 
 impl TcpSend {
     /// Makes member `number` a sending end.
     pub(crate) fn new(shared: &Arc<Shared>, number: u64, state: SendState) -> Self {
-        let member = Arc::new(SendMember {
-            state: Mutex::new(state),
-        });
-        shared.insert(number, Arc::clone(&member) as _);
         Self {
-            shared: Arc::clone(shared),
-            number,
-            member,
+            owner: Owner::new(shared, number, state),
         }
     }
 }
@@ -289,7 +275,7 @@ impl TcpSend {
 // empty the list.
 unsafe impl NetSend for TcpSend {
     unsafe fn isend(&mut self, message: &MrSlice) -> Result<Option<Request>> {
-        memory::check(self.shared.number, message)?;
+        self.owner.check_memory(message)?;
         let len_bytes = message.len_bytes();
         if len_bytes > MAX_MESSAGE_BYTES {
             return Err(
@@ -297,8 +283,7 @@ unsafe impl NetSend for TcpSend {
                     .with("bytes", len_bytes),
             );
         }
-        let mut state = lock(&self.member.state);
-        state.check()?;
+        let mut state = self.owner.standing()?;
         let direct = state.writing.as_ref().is_some_and(|writing| writing.direct);
         if direct || !state.requests.has_room() {
             return Ok(None);
@@ -318,26 +303,11 @@ unsafe impl NetSend for TcpSend {
     }
 
     fn test(&mut self, request: &Request) -> Result<Option<usize>> {
-        let mut state = lock(&self.member.state);
-        let known = match state.requests.test(request) {
-            Ok(None) => Ok(()),
-            Ok(done) => return Ok(done),
-            Err(error) => Err(error),
-        };
-        // What failed with the connection is no request any more.
-        state.check()?;
-        known?;
-        let outcome = state.advance();
-        let outcome = state.settle(outcome);
-        match state.requests.test(request) {
-            Ok(Some(bytes)) => Ok(Some(bytes)),
-            _ => outcome.map(|_| None),
-        }
+        self.owner.test(request)
     }
 
     fn send_direct(&mut self, data: &[u8]) -> Result<Transfer> {
-        let mut state = lock(&self.member.state);
-        state.check()?;
+        let mut state = self.owner.standing()?;
         if let Some(writing) = &state.writing
             && writing.direct
         {
@@ -351,10 +321,7 @@ unsafe impl NetSend for TcpSend {
             }
         } else {
             if data.is_empty() {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    "a direct transfer has at least one byte",
-                ));
+                return Err(no_bytes());
             }
             let outcome = state.advance();
             state.settle(outcome)?;
@@ -368,7 +335,7 @@ unsafe impl NetSend for TcpSend {
     }
 
     fn direct_ready(&mut self) -> bool {
-        let state = lock(&self.member.state);
+        let state = self.owner.lock();
         if state.failure.is_some() {
             return true;
         }
@@ -384,17 +351,6 @@ unsafe impl NetSend for TcpSend {
     }
 
     fn quiesce(&mut self, _deadline: Instant) -> Quiesce {
-        let cancelled = Error::new(
-            ErrorKind::Cancelled,
-            "this end of the connection was quiesced",
-        );
-        lock(&self.member.state).fail(cancelled);
-        Quiesce::Quiesced
-    }
-}
-
-impl Drop for TcpSend {
-    fn drop(&mut self) {
-        self.shared.remove(self.number);
+        self.owner.quiesce()
     }
 }

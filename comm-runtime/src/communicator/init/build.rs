@@ -11,7 +11,8 @@ use comm_core::{Error, ErrorKind, PeerInfo, Result, Transport};
 use super::{CommunicatorBuilder, Meeting, TransportContext};
 use crate::abort::AbortState;
 use crate::communicator::control::Handler;
-use crate::communicator::{Communicator, Core, LeaveOnDrop, TransportTable, Users};
+use crate::communicator::leave::LeaveOnDrop;
+use crate::communicator::{Communicator, Core, TransportTable, Users};
 use crate::control::host::online_cpu_count;
 use crate::control::rendezvous::RendezvousAddress;
 use crate::control::{ControlPlane, JoinOptions, Process};
@@ -154,9 +155,7 @@ impl CommunicatorBuilder {
         let _ = core.this.set(this);
         core.note_user();
         handler.attach(&core);
-        let leave = Arc::new(LeaveOnDrop {
-            core: Arc::clone(&core),
-        });
+        let leave = Arc::new(LeaveOnDrop::new(Arc::clone(&core)));
         Ok(Communicator {
             core,
             _leave: leave,

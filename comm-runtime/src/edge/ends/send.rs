@@ -250,12 +250,12 @@ impl SendEnd {
         }
     }
 
-    /// Waits until nothing that was sent needs this process any more, also not its life; whether that is
-    /// so by `deadline`. What has failed needs nothing.
-    pub(crate) fn finish(&mut self, deadline: Instant) -> bool {
+    /// Waits until everything sent has left this process's memory, until `deadline` at most; whether it
+    /// has. What is in memory shared with the peer has.
+    pub(crate) fn quiesce(&mut self, deadline: Instant) -> bool {
         match &mut self.kind {
             SendKind::Memory(_) => true,
-            SendKind::Message(message) => message.quiesce(deadline) || message.progress().is_err(),
+            SendKind::Message(message) => message.quiesce(deadline),
         }
     }
 
