@@ -18,7 +18,8 @@
 //!   circle. That a rank is said to be blocked is not enough: what it waits for may have come, and its
 //!   thread not have run since. If several threads use a communicator, another one may still send what is waited for: the circle
 //!   is then logged once as a warning, and the deadline decides. Ranks that are all in the same
-//!   collective wait for each other's edges and turns, not for another call: that is no circle.
+//!   collective, or at the two ends of a message, wait for each other's edges and turns and for what is
+//!   under way, not for another call: that is no circle.
 
 mod passed;
 mod stall;
@@ -117,6 +118,17 @@ fn is_one_collective(chain: &[Link]) -> bool {
     chain
         .iter()
         .all(|link| link.lane == LaneKey::Collective && link.signature == chain[0].signature)
+}
+
+/// Whether all these ranks are in one and the same operation: a collective, or the two ends of a message.
+/// What they wait for is under way, or their turn: nobody is to call anything else.
+fn is_one_operation(chain: &[Link]) -> bool {
+    match chain {
+        [one, other] if one.lane != LaneKey::Collective => {
+            one.signature == other.signature && other.lane == one.lane.other_end(one.rank)
+        }
+        _ => is_one_collective(chain),
+    }
 }
 
 impl Core {
@@ -240,7 +252,7 @@ impl Core {
         let Some(blocked) = self.lane(own.lane).and_then(Lane::blocked) else {
             return;
         };
-        if blocked.signature != own.signature || is_one_collective(chain) {
+        if blocked.signature != own.signature || is_one_operation(chain) {
             return;
         }
         if !has_stood(chain, elapsed_ms) {
@@ -441,6 +453,20 @@ mod tests {
         // The report itself may have been under way for long.
         assert!(!has_stood(&[waits(5_010 + must_stand, 100), long], 11));
         assert!(!has_stood(&[], 0));
+    }
+
+    #[test]
+    fn the_two_ends_of_a_message_or_frame_are_no_circle_and_all_others_are() {
+        let ends =
+            |one, other, sequence| is_one_operation(&[link(0, one, 5), link(1, other, sequence)]);
+        assert!(ends(LaneKey::Send(1), LaneKey::Recv(0), 5));
+        assert!(ends(LaneKey::Recv(1), LaneKey::Send(0), 5));
+        assert!(ends(LaneKey::FrameSend(1), LaneKey::FrameRecv(0), 5));
+        assert!(!ends(LaneKey::Send(1), LaneKey::Recv(0), 6));
+        assert!(!ends(LaneKey::Send(1), LaneKey::Send(0), 5));
+        assert!(!ends(LaneKey::FrameRecv(1), LaneKey::FrameRecv(0), 5));
+        assert!(!ends(LaneKey::Recv(1), LaneKey::Collective, 5));
+        assert!(ends(LaneKey::Collective, LaneKey::Collective, 5));
     }
 
     #[test]
