@@ -2,9 +2,11 @@
 //! that may be programs of their own, started apart.
 //!
 //! ```console
-//! $ cargo run --example weights_and_trajectories
-//! $ export COMM_RENDEZVOUS=127.0.0.1:29400
-//! $ weights_and_trajectories trainer & weights_and_trajectories rollout
+//! $ cargo build --release -p comm-api --example weights_and_trajectories
+//! $ target/release/examples/weights_and_trajectories              # both, as threads
+//! $ export COMM_RENDEZVOUS=127.0.0.1:29400                        # both, as processes
+//! $ target/release/examples/weights_and_trajectories trainer &
+//! $ target/release/examples/weights_and_trajectories rollout
 //! ```
 
 use std::sync::Arc;

@@ -12,24 +12,34 @@ use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
 use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
 
 use crate::debug;
+use crate::environment::{receive_pool_bytes, variable};
 use crate::transports::{Custom, Switches};
-use crate::unread::unread_variables;
+use crate::unread::told_of_this_process;
 
 /// A set of ranks that move and reduce data together.
 ///
 /// Dereferences to [`comm_runtime::Communicator`], which documents the operations. Clones are
 /// handles of the same communicator.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Communicator {
     inner: comm_runtime::Communicator,
+    /// What the pool of a group of these ranks may hold.
+    receive_pool_bytes: usize,
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 impl Communicator {
     /// Joins the job that the environment describes: the variables of `commctl launch`, torchrun,
-    /// or `RANK`, `WORLD_SIZE` and `COMM_RENDEZVOUS` set by hand.
+    /// Slurm or Open MPI, or `COMM_RANK`, `COMM_WORLD_SIZE` and `COMM_RENDEZVOUS` set by hand.
     ///
-    /// Blocks until all ranks have come. One call per process; a program that wants several ranks
-    /// in one process uses [`init_all`](crate::init_all).
+    /// Blocks until all ranks have come. This is one rank; a program that wants several of them in
+    /// one process uses [`init_all`](crate::init_all). Further communicators of the same job, also
+    /// of some of its ranks, have a [name](Builder::name).
     ///
     /// # Errors
     ///
@@ -51,14 +61,14 @@ impl Communicator {
     }
 
     /// The ranks as a group whose members send each other messages: objects, tensors and structures
-    /// of both, in order and acknowledged. Rank `r` is the member `name:r`.
+    /// of both, in order and acknowledged. Rank `r` is the member `name:r`. Received tensors use up
+    /// to `COMM_RECEIVE_POOL_BYTES` of memory again and again.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](comm_core::ErrorKind) if the name is none of a worker group.
     pub fn as_group(&self, name: &str) -> Result<CollectiveGroup> {
-        let pool = comm_group::DEFAULT_RECEIVE_POOL_BYTES;
-        CollectiveGroup::of_communicator(name, self.inner.clone(), pool)
+        CollectiveGroup::of_communicator(name, self.inner.clone(), self.receive_pool_bytes)
     }
 }
 
@@ -76,6 +86,7 @@ pub struct Builder {
     inner: CommunicatorBuilder,
     switches: Switches,
     custom: Vec<Custom>,
+    receive_pool_bytes: usize,
 }
 
 impl fmt::Debug for Builder {
@@ -96,7 +107,7 @@ impl Builder {
     ///
     /// As for [`Communicator::from_env`].
     pub fn from_env() -> Result<Self> {
-        let launched = LaunchEnvironment::detect(&|name| std::env::var(name).ok())?;
+        let launched = LaunchEnvironment::detect(&variable)?;
         let mut builder = Self::from_settings()?;
         tracing::info!(launcher = %launched.launcher, rank = launched.rank, "launched");
         builder.inner = builder
@@ -118,16 +129,17 @@ impl Builder {
     /// As for [`Communicator::builder`].
     pub fn from_settings() -> Result<Self> {
         debug::install_from_env()?;
-        let lookup = |name: &str| std::env::var(name).ok();
         let mut settings = Settings::from_env()?;
-        settings.notes = unread_variables();
-        let switches = Switches::read(&lookup, &mut settings)?;
+        settings.notes = told_of_this_process();
+        let switches = Switches::read(&variable, &mut settings)?;
+        let receive_pool_bytes = receive_pool_bytes(&variable, &mut settings)?;
         Ok(Self {
             inner: CommunicatorBuilder::new()
                 .settings(settings)
-                .control(ControlSettings::detect(&lookup)?),
+                .control(ControlSettings::detect(&variable)?),
             switches,
             custom: Vec::new(),
+            receive_pool_bytes,
         })
     }
 
@@ -164,6 +176,22 @@ impl Builder {
 
     /// Names the communicator, the same on all its ranks. Communicators that meet at one
     /// rendezvous, also one after the other, need different names.
+    ///
+    /// That is how a job gets communicators of some of its ranks, here one of the even ranks and
+    /// one of the odd ones:
+    ///
+    /// ```no_run
+    /// use comm_api::{Builder, Communicator};
+    ///
+    /// let world = Communicator::from_env()?;
+    /// let (half, rank) = (world.rank() % 2, world.rank() / 2);
+    /// let world_size = (world.world_size() + 1 - half) / 2;
+    /// let replicas = Builder::from_env()?
+    ///     .name(format!("replicas-{half}"))
+    ///     .rank(rank, world_size)
+    ///     .build()?;
+    /// # Ok::<(), comm_api::Error>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.inner = self.inner.name(name);
         self
@@ -182,8 +210,8 @@ impl Builder {
     }
 
     /// Restricts the algorithms of collectives; equal on all ranks.
-    pub fn algorithms(mut self, algorithms: Vec<Algorithm>) -> Self {
-        self.inner = self.inner.algorithms(algorithms);
+    pub fn algorithms(mut self, algorithms: impl Into<Vec<Algorithm>>) -> Self {
+        self.inner = self.inner.algorithms(algorithms.into());
         self
     }
 
@@ -201,7 +229,8 @@ impl Builder {
     }
 
     /// Restricts the transports to these names, tried in this order.
-    pub fn only_transports(mut self, names: Vec<String>) -> Self {
+    pub fn only_transports(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let names = names.into_iter().map(Into::into).collect();
         self.inner = self.inner.only_transports(names);
         self
     }
@@ -233,12 +262,9 @@ impl Builder {
         + Send
         + 'static,
     ) -> Self {
-        use comm_transport_net::{NetOptions, NetTransport};
-
         let name = name.into();
-        let options = NetOptions::default().name(name.clone());
-        self.transport(name, move |context| {
-            Ok(Arc::new(NetTransport::new(factory(context)?, options)?))
+        self.transport(name.clone(), move |context| {
+            crate::transports::over(&name, factory(context)?)
         })
     }
 
@@ -251,6 +277,9 @@ impl Builder {
     /// As for [`CommunicatorBuilder::build`].
     pub fn build(self) -> Result<Communicator> {
         let inner = self.switches.register(self.inner, self.custom).build()?;
-        Ok(Communicator { inner })
+        Ok(Communicator {
+            inner,
+            receive_pool_bytes: self.receive_pool_bytes,
+        })
     }
 }

@@ -36,6 +36,7 @@
 
 mod communicator;
 mod debug;
+mod environment;
 #[cfg(any(feature = "tcp", feature = "verbs"))]
 mod network;
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -73,6 +74,7 @@ pub use half::{bf16, f16};
 pub use communicator::{Builder, Communicator};
 pub use threads::{init_all, init_all_with};
 pub use transports::compiled_transports;
+pub use unread::unread_variables;
 pub use worker::{Worker, WorkerBuilder};
 
 /// Compiles and runs the programs of the user guide as documentation tests.

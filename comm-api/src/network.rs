@@ -58,7 +58,12 @@ impl<O: Clone + PartialEq> Networks<O> {
     }
 }
 
-/// A variable from `least` to `most`, under the first of `names` that is set; listed in the table
+/// A number, as a variable has it.
+pub(crate) fn plain(text: &str) -> Option<usize> {
+    text.trim().parse().ok()
+}
+
+/// A variable from `least` to `most` that `parse` reads, under the first of `names` that is set; listed in the table
 /// of `settings` under the first.
 ///
 /// # Errors
@@ -68,6 +73,7 @@ pub(crate) fn number(
     names: &[&'static str],
     (least, most): (usize, usize),
     default: &str,
+    parse: fn(&str) -> Option<usize>,
     lookup: &dyn Fn(&str) -> Option<String>,
     settings: &mut Settings,
 ) -> Result<Option<usize>> {
@@ -75,9 +81,7 @@ pub(crate) fn number(
     let number = match &set {
         None => None,
         Some((name, text)) => Some(
-            text.trim()
-                .parse()
-                .ok()
+            parse(text)
                 .filter(|number| (least..=most).contains(number))
                 .ok_or_else(|| {
                     Error::new(

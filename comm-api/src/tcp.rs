@@ -15,7 +15,8 @@ use comm_runtime::control::Ports;
 use comm_runtime::{Settings, TransportContext};
 use comm_transport_net::tcp::{TcpBackend, TcpOptions};
 
-use crate::network::{Networks, number};
+use crate::environment::size;
+use crate::network::{Networks, number, plain};
 use crate::transports::NET;
 
 /// The network's settings from the environment.
@@ -36,11 +37,12 @@ impl TcpSettings {
         settings: &mut Settings,
     ) -> Result<Self> {
         Ok(Self {
-            sockets: number(&["COMM_NET_SOCKETS"], (1, 16), "2", lookup, settings)?,
+            sockets: number(&["COMM_NET_SOCKETS"], (1, 16), "2", plain, lookup, settings)?,
             buffer_bytes: number(
                 &["COMM_NET_SOCKET_BUFFER_BYTES"],
                 (1, 1 << 30),
                 "the system's choice",
+                size,
                 lookup,
                 settings,
             )?,

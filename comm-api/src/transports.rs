@@ -32,6 +32,18 @@ pub const fn compiled_transports() -> &'static [&'static str] {
 /// A transport that the program brings.
 pub(crate) type Custom = (String, TransportFactory);
 
+/// The transport of this name over a network that the program brings.
+#[cfg(feature = "net")]
+pub(crate) fn over(
+    name: &str,
+    network: std::sync::Arc<dyn comm_core::net::NetBackend>,
+) -> Result<std::sync::Arc<dyn comm_core::Transport>> {
+    use comm_transport_net::{NetOptions, NetTransport};
+
+    let options = NetOptions::default().name(name);
+    Ok(std::sync::Arc::new(NetTransport::new(network, options)?))
+}
+
 /// The switches of the transports, from the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {

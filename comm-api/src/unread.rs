@@ -60,11 +60,11 @@ const PREFIX: &str = "COMM_";
 const MOST_EDITS: usize = 2;
 
 /// A sentence for each variable of this process that nothing reads; the first call also warns.
-pub(crate) fn unread_variables() -> Vec<String> {
+pub(crate) fn told_of_this_process() -> Vec<String> {
     static WARN: Once = Once::new();
     // Names that are no text are none of ours.
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let sentences = sentences(names);
+    let sentences = unread_variables(names);
     WARN.call_once(|| {
         for sentence in &sentences {
             tracing::warn!("{sentence}");
@@ -73,8 +73,20 @@ pub(crate) fn unread_variables() -> Vec<String> {
     sentences
 }
 
-fn sentences(names: impl Iterator<Item = String>) -> Vec<String> {
+/// A sentence for each of these names that looks like a variable of this library and that nothing
+/// reads, with the one that was probably meant: for launchers, whose users see what they print.
+///
+/// ```
+/// let told = comm_api::unread_variables(["COMM_STEP_BYTE".to_owned(), "PATH".to_owned()]);
+/// assert_eq!(
+///     told,
+///     ["COMM_STEP_BYTE is set, but nothing here reads it; was COMM_STEP_BYTES meant?"]
+/// );
+/// ```
+#[must_use]
+pub fn unread_variables(names: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut unread: Vec<String> = names
+        .into_iter()
         .filter(|name| name.starts_with(PREFIX) && !VARIABLES.contains(&name.as_str()))
         .collect();
     unread.sort_unstable();
@@ -105,7 +117,7 @@ mod tests {
     use super::*;
 
     fn told(names: &[&str]) -> Vec<String> {
-        sentences(names.iter().map(|name| (*name).to_owned()))
+        unread_variables(names.iter().map(|name| (*name).to_owned()))
     }
 
     #[test]

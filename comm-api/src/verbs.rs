@@ -13,7 +13,7 @@ use comm_core::{Error, ErrorKind, Result, Transport};
 use comm_runtime::{Setting, Settings, Source, TransportContext};
 use comm_transport_net::verbs::{VerbsBackend, VerbsOptions};
 
-use crate::network::{Networks, number};
+use crate::network::{Networks, number, plain};
 use crate::transports::{VERBS, switched_off};
 
 /// The network's settings from the environment.
@@ -36,7 +36,14 @@ impl VerbsSettings {
         settings: &mut Settings,
     ) -> Result<Self> {
         let gid_names = ["COMM_IB_GID_INDEX", "NCCL_IB_GID_INDEX"];
-        let gid_index = number(&gid_names, (0, 255), "chosen by kind", lookup, settings)?;
+        let gid_index = number(
+            &gid_names,
+            (0, 255),
+            "chosen by kind",
+            plain,
+            lookup,
+            settings,
+        )?;
         Ok(Self {
             disabled: switched_off("IB", lookup)?,
             devices: devices(lookup, settings)?,

@@ -5,15 +5,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use comm_core::{Error, ErrorKind, Rendezvous, Result, Transport};
+use comm_core::{Error, Rendezvous, Result, Transport};
 use comm_group::WorkerAddress;
 use comm_runtime::control::rendezvous::RendezvousAddress;
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
 use comm_runtime::{Settings, TransportContext, TransportFactory};
 
 use crate::debug;
+use crate::environment::{receive_pool_bytes, variable};
 use crate::transports::Switches;
-use crate::unread::unread_variables;
+use crate::unread::told_of_this_process;
 
 /// A member of groups that send each other messages in order.
 ///
@@ -34,10 +35,9 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`] if variables are missing, wrong or contradict each other;
-    /// [`ErrorKind::InvalidArgument`] if the name is none.
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) if variables are missing, wrong or contradict each other;
+    /// [`ErrorKind::InvalidArgument`](comm_core::ErrorKind) if the name is none.
     pub fn from_env(group: &str) -> Result<Self> {
-        let variable = |name: &str| std::env::var(name).ok();
         let launched = launched(&variable)?;
         let rank = launched.as_ref().map_or(0, |launched| launched.rank);
         let mut builder = Self::builder(WorkerAddress::new(group, rank)?)?;
@@ -60,18 +60,15 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`] for a variable that cannot be parsed.
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) for a variable that cannot be parsed.
     pub fn builder(address: WorkerAddress) -> Result<WorkerBuilder> {
         debug::install_from_env()?;
-        let lookup = |name: &str| std::env::var(name).ok();
         let mut settings = Settings::from_env()?;
-        settings.notes = unread_variables();
-        let switches = Switches::read(&lookup, &mut settings)?;
-        let mut inner =
-            comm_group::Worker::builder(address).control(ControlSettings::detect(&lookup)?);
-        if let Some(bytes) = pool_bytes(&lookup)? {
-            inner = inner.receive_pool_bytes(bytes);
-        }
+        settings.notes = told_of_this_process();
+        let switches = Switches::read(&variable, &mut settings)?;
+        let inner = comm_group::Worker::builder(address)
+            .control(ControlSettings::detect(&variable)?)
+            .receive_pool_bytes(receive_pool_bytes(&variable, &mut settings)?);
         Ok(WorkerBuilder {
             inner,
             settings,
@@ -92,36 +89,11 @@ impl Deref for Worker {
 /// What a launcher tells, if there is one.
 fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<LaunchEnvironment>> {
     const RANKS: [&str; 4] = ["COMM_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-    // Some launchers set variables that do not apply to the empty text.
-    let is_set = |name: &&str| variable(name).is_some_and(|value| !value.trim().is_empty());
-    if RANKS.iter().any(is_set) {
+    if RANKS.iter().any(|name| variable(name).is_some()) {
         LaunchEnvironment::detect(variable).map(Some)
     } else {
         Ok(None)
     }
-}
-
-fn pool_bytes(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<usize>> {
-    const VARIABLE: &str = "COMM_RECEIVE_POOL_BYTES";
-    let Some(text) = lookup(VARIABLE) else {
-        return Ok(None);
-    };
-    let (digits, unit) = match text
-        .trim()
-        .split_at_checked(text.trim().len().saturating_sub(1))
-    {
-        Some((digits, "K" | "k")) => (digits, 1 << 10),
-        Some((digits, "M" | "m")) => (digits, 1 << 20),
-        Some((digits, "G" | "g")) => (digits, 1 << 30),
-        _ => (text.trim(), 1_usize),
-    };
-    let bytes = digits.parse().ok().and_then(|n: usize| n.checked_mul(unit));
-    bytes.map(Some).ok_or_else(|| {
-        Error::new(
-            ErrorKind::InvalidConfiguration,
-            format!("{VARIABLE}={text} is no number of bytes, such as 64M, or 0"),
-        )
-    })
 }
 
 /// Makes one more instance of a transport of the program's own.
@@ -185,8 +157,8 @@ impl WorkerBuilder {
     }
 
     /// Restricts the transports to these names, tried in this order.
-    pub fn only_transports(mut self, names: Vec<String>) -> Self {
-        self.settings.transports = names;
+    pub fn only_transports(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.settings.transports = names.into_iter().map(Into::into).collect();
         self
     }
 
@@ -203,11 +175,28 @@ impl WorkerBuilder {
         self
     }
 
+    /// Registers a network of your own as the transport of this name, tried like one of
+    /// [`WorkerBuilder::transport`]; see [`Builder::net_backend`](crate::Builder::net_backend).
+    #[cfg(feature = "net")]
+    pub fn net_backend(
+        self,
+        name: impl Into<String>,
+        factory: impl Fn(&TransportContext) -> Result<Arc<dyn comm_core::net::NetBackend>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let name = name.into();
+        self.transport(name.clone(), move |context| {
+            crate::transports::over(&name, factory(context)?)
+        })
+    }
+
     /// The worker. Connects nothing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`] if no rendezvous is set.
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) if no rendezvous is set.
     pub fn build(self) -> Result<Worker> {
         let Self {
             inner,
@@ -244,17 +233,6 @@ impl fmt::Debug for WorkerBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_of_the_pool_are_read_with_their_units() {
-        let of = |text: &'static str| pool_bytes(&move |_| Some(text.to_owned()));
-        assert_eq!(of("0").unwrap(), Some(0));
-        assert_eq!(of("64M").unwrap(), Some(64 << 20));
-        assert_eq!(pool_bytes(&|_| None).unwrap(), None);
-        for text in ["", "M", "-1", "99999999999G"] {
-            assert!(of(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn half_a_launcher_is_an_error_and_none_is_not() {

@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 6_000_001;
 const POISON: u8 = 0xee;
 
 fn threads(ranks: u32) -> Result<Vec<Communicator>> {
-    comm_api::init_all_with(ranks, |builder| builder.only_transports(vec!["p2p".into()]))
+    comm_api::init_all_with(ranks, |builder| builder.only_transports(["p2p"]))
 }
 
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
@@ -192,7 +192,9 @@ fn a_message_that_nobody_takes_is_given_back_when_the_communicator_fails() {
             let mut memory = tensor.try_into_mut().expect("nobody else holds the memory");
             memory.as_mut_slice::<u8>().unwrap().fill(POISON);
         } else {
-            std::thread::sleep(Duration::from_millis(100));
+            while comm.failure().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let mut buffer = vec![0_u8; LARGE_BYTES];
             comm.recv(&mut buffer, 0).unwrap_err();
             assert!(!buffer.contains(&POISON));

@@ -1,4 +1,4 @@
-//! What a process tells of variables in its environment that nothing reads.
+//! What a process makes of variables in its environment, and tells of those that nothing reads.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use comm_api::Communicator;
 const MISSPELT: &str = "COMM_SHM_PULLS";
 
 #[test]
-fn a_misspelt_variable_is_told_in_warnings_and_explanations_without_its_value() {
+fn variables_are_explained_and_a_misspelt_one_is_told_without_its_value() {
     if std::env::var_os(MISSPELT).is_some() {
         let comm = Communicator::from_env().expect("a job of one rank");
         println!("{}", comm.explain());
@@ -18,6 +18,8 @@ fn a_misspelt_variable_is_told_in_warnings_and_explanations_without_its_value() 
         .args(["--nocapture", "--test-threads=1"])
         .envs([("COMM_RANK", "0"), ("COMM_WORLD_SIZE", "1")])
         .envs([("COMM_DEBUG", "WARN"), (MISSPELT, "swordfish")])
+        .envs([("COMM_NET_SOCKETS", ""), ("COMM_HOSTID", "")])
+        .envs([("COMM_RECEIVE_POOL_BYTES", "64M")])
         .output()
         .expect("this test starts again");
     let explained = String::from_utf8_lossy(&output.stdout);
@@ -27,5 +29,12 @@ fn a_misspelt_variable_is_told_in_warnings_and_explanations_without_its_value() 
     for text in [&explained, &warned] {
         assert!(text.contains(sentence), "{text}");
         assert!(!text.contains("swordfish"), "{text}");
-    }
+    } // One that is set to nothing counts as not set, and one of the groups is as visible as others.
+    #[cfg(feature = "tcp")]
+    assert!(
+        explained.contains("COMM_NET_SOCKETS=2 (default)"),
+        "{explained}"
+    );
+    let pool = "COMM_RECEIVE_POOL_BYTES=67108864 (COMM_RECEIVE_POOL_BYTES)";
+    assert!(explained.contains(pool), "{explained}");
 }

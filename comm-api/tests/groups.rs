@@ -17,6 +17,7 @@ use support::on_every_transport;
 fn a_send_is_done_when_it_was_received_and_an_eager_one_earlier() {
     let received = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&received);
+    let (looked, go_on) = std::sync::mpsc::channel();
     pair(
         move |group| {
             group.join().unwrap().wait().unwrap();
@@ -31,6 +32,7 @@ fn a_send_is_done_when_it_was_received_and_an_eager_one_earlier() {
             );
             let early = matched.wait_timeout(Duration::from_millis(50)).unwrap();
             assert_eq!(early, Waited::TimedOut);
+            looked.send(()).unwrap();
             let go = group.recv::<()>();
             go.unwrap();
             matched.wait().unwrap();
@@ -38,7 +40,7 @@ fn a_send_is_done_when_it_was_received_and_an_eager_one_earlier() {
         },
         move |group| {
             group.join().unwrap().wait().unwrap();
-            thread::sleep(Duration::from_millis(200));
+            go_on.recv().unwrap();
             received.store(2, Ordering::SeqCst);
             group.recv::<Tensor>().unwrap();
             let last = group.recv::<u8>().unwrap();

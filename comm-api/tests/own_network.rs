@@ -3,7 +3,7 @@
 
 mod support;
 
-use comm_api::ReduceOp;
+use comm_api::{LocalRendezvous, ReduceOp, Worker, WorkerAddress};
 use comm_testkit::net::{MockConfig, MockFabric};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +47,31 @@ fn collectives_and_messages_run_over_a_network_of_ones_own() {
         assert!(!edges.is_empty() && edges.iter().all(|edge| edge.transport == "fabric"));
         comm.barrier().unwrap();
     });
+}
+
+#[test]
+fn workers_send_each_other_messages_over_a_network_of_ones_own() {
+    let fabric = MockFabric::new(MockConfig::default()).unwrap();
+    let meeting = Arc::new(LocalRendezvous::new());
+    let worker = |name: &str| {
+        let fabric = fabric.clone();
+        Worker::builder(WorkerAddress::new(name, 0).unwrap())
+            .unwrap()
+            .rendezvous(Arc::clone(&meeting) as _)
+            .net_backend("fabric", move |_| Ok(Arc::new(fabric.card()?)))
+            .only_transports(["fabric"])
+            .build()
+            .unwrap()
+    };
+    let (trainer, rollout) = (worker("trainer"), worker("rollout"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| trainer.send("rollout", 0, "weights").unwrap());
+        let message: String = rollout.recv("trainer", 0).unwrap().into_message();
+        assert_eq!(message, "weights");
+    });
+    let group = rollout.group_with("trainer", 0).unwrap();
+    let edges = group.communicator().unwrap().explain().edges;
+    assert!(!edges.is_empty() && edges.iter().all(|edge| edge.transport == "fabric"));
 }
 
 #[test]

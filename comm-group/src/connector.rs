@@ -79,7 +79,7 @@ impl Connector {
     ///
     /// As for [`CommunicatorBuilder::build`].
     pub(crate) fn join(&self, group: &Joining<'_>) -> Result<Communicator> {
-        let deadline = Instant::now() + self.control.join_timeout;
+        let deadline = self.control.join_deadline();
         let mut first = None;
         for generation in group.generation.. {
             let left = deadline.saturating_duration_since(Instant::now());

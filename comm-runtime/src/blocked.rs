@@ -14,14 +14,17 @@
 //! * A rank that has left may have sent all that it had to before: its edges are looked at on, until they
 //!   close or have not moved [for a while](stall).
 //! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
-//!   has stood for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the circle. If
-//!   several threads use a communicator, another one may still send what is waited for: the circle
+//!   [has stood](has_stood) for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the
+//!   circle. That a rank is said to be blocked is not enough: what it waits for may have come, and its
+//!   thread not have run since. If several threads use a communicator, another one may still send what is waited for: the circle
 //!   is then logged once as a warning, and the deadline decides. Ranks that are all in the same
-//!   collective wait for each other's edges and turns, not for another call: that is no circle.
+//!   collective, or at the two ends of a message, wait for each other's edges and turns and for what is
+//!   under way, not for another call: that is no circle.
 
 mod passed;
 mod stall;
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use comm_core::{Error, ErrorKind, Rank, Result, Signature};
@@ -34,11 +37,12 @@ use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
 pub(crate) use passed::Passed;
 pub(crate) use stall::Stall;
 
-/// How long a circle must stand before it counts as a deadlock.
+/// How long a circle must stand, and all its ranks look at their edges afterwards, before it counts as a
+/// deadlock. What is under way between two hosts has arrived by then.
 const CIRCLE_MUST_STAND: Duration = Duration::from_millis(400);
 
 /// How long a rank that saw a step of an unknown operation waits for its peer's explanation.
-const EXPLANATION: Duration = Duration::from_millis(500);
+const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// How often it asks meanwhile for what is certain: a short operation is recorded when its first step
 /// has been sent.
@@ -55,6 +59,8 @@ pub(crate) struct Link {
     signature: Signature,
     /// How long it has been blocked, in milliseconds.
     blocked_ms: u64,
+    /// How long ago it began to look at its edges for the last time, in vain, in milliseconds.
+    looked_ms: u64,
     single_threaded: bool,
 }
 
@@ -63,6 +69,8 @@ pub(crate) struct Link {
 pub(crate) struct BlockedReport {
     /// Counts what the lane that started it has started.
     round: u64,
+    /// When it was started, by the [clock](clock_ms) of the rank that did.
+    started_ms: u64,
     /// The chain, starting with the rank that started the report; the last link is the sender.
     chain: Vec<Link>,
 }
@@ -78,11 +86,49 @@ pub(crate) struct MismatchQuery {
     pub(crate) accepts_guess: bool,
 }
 
+/// Milliseconds of a clock that only this process has.
+fn clock_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    in_ms(START.get_or_init(Instant::now).elapsed())
+}
+
+fn in_ms(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// Whether all these ranks were blocked for [`CIRCLE_MUST_STAND`] before any of them looked at its edges
+/// for the last time, and found nothing: then what they wait for was not under way either. The links were
+/// made within the last `elapsed_ms`.
+fn has_stood(chain: &[Link], elapsed_ms: u64) -> bool {
+    // By whatever clock: the last one was blocked this long ago at least, the first look began that
+    // long ago at most.
+    let blocked_ms = chain.iter().map(|link| link.blocked_ms).min();
+    let looked_ms = chain.iter().map(|link| link.looked_ms).max();
+    let (Some(blocked_ms), Some(looked_ms)) = (blocked_ms, looked_ms) else {
+        return false;
+    };
+    let needed_ms = in_ms(CIRCLE_MUST_STAND)
+        .saturating_add(elapsed_ms)
+        .saturating_add(looked_ms);
+    blocked_ms >= needed_ms
+}
+
 /// Whether all these ranks are in one and the same collective.
 fn is_one_collective(chain: &[Link]) -> bool {
     chain
         .iter()
         .all(|link| link.lane == LaneKey::Collective && link.signature == chain[0].signature)
+}
+
+/// Whether all these ranks are in one and the same operation: a collective, or the two ends of a message.
+/// What they wait for is under way, or their turn: nobody is to call anything else.
+fn is_one_operation(chain: &[Link]) -> bool {
+    match chain {
+        [one, other] if one.lane != LaneKey::Collective => {
+            one.signature == other.signature && other.lane == one.lane.other_end(one.rank)
+        }
+        _ => is_one_collective(chain),
+    }
 }
 
 impl Core {
@@ -100,7 +146,7 @@ impl Core {
         now: Instant,
     ) -> Result<()> {
         active.first_look.get_or_insert(now);
-        let since = active.stall.begin(now);
+        let since = active.stall.watch(now);
         if active.deadline().is_some_and(|deadline| deadline <= now) {
             return Err(self.timeout_error(state, active, now - since));
         }
@@ -125,6 +171,7 @@ impl Core {
             signature: identity.signature,
             waits_for,
             since,
+            looked: active.stall.looked().unwrap_or(since),
             // Operations of these lanes are always waited for by somebody.
             holds_user: true,
         };
@@ -136,6 +183,7 @@ impl Core {
     pub(crate) fn report_blocked(&self, lane: &Lane, blocked: &BlockedState) -> Result<()> {
         let report = BlockedReport {
             round: lane.passed().start(),
+            started_ms: clock_ms(),
             chain: Vec::new(),
         };
         self.pass_on(lane.key, blocked, &report)
@@ -148,20 +196,16 @@ impl Core {
             rank: self.rank,
             lane,
             signature: blocked.signature,
-            blocked_ms: blocked
-                .since
-                .elapsed()
-                .as_millis()
-                .try_into()
-                .unwrap_or(u64::MAX),
+            blocked_ms: in_ms(blocked.since.elapsed()),
+            looked_ms: in_ms(blocked.looked.elapsed()),
             single_threaded: blocked.holds_user && self.is_single_threaded(),
         });
-        let round = report.round;
-        let report = BlockedReport { round, chain };
+        let report = BlockedReport { chain, ..*report };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
             match self.tell_blocked(*peer, &report) {
-                // What a rank that has left sent before is looked for first.
-                Err(error) if !self.has_left(*peer) => {
+                // What a rank that has left sent before is looked for first. If this one has left, what
+                // it submitted before goes its way without a word.
+                Err(error) if !self.has_left(*peer) && !self.control.has_left() => {
                     let gone = self.gone(&blocked.signature, *peer, "cannot be reached any more");
                     return Err(gone.with_source(error));
                 }
@@ -189,7 +233,7 @@ impl Core {
             return;
         }
         if report.chain[0].rank == self.rank {
-            self.on_circle(&report.chain);
+            self.on_circle(&report.chain, clock_ms().saturating_sub(report.started_ms));
         } else if report.chain.iter().all(|link| link.rank != self.rank) {
             for lane in self.lanes() {
                 if let Some(blocked) = lane.blocked()
@@ -203,16 +247,15 @@ impl Core {
     }
 
     /// A report came back: everybody in `chain` waits for the next one, the last for the first.
-    fn on_circle(&self, chain: &[Link]) {
+    fn on_circle(&self, chain: &[Link], elapsed_ms: u64) {
         let own = &chain[0];
         let Some(blocked) = self.lane(own.lane).and_then(Lane::blocked) else {
             return;
         };
-        if blocked.signature != own.signature || is_one_collective(chain) {
+        if blocked.signature != own.signature || is_one_operation(chain) {
             return;
         }
-        let stands = CIRCLE_MUST_STAND.as_millis().try_into().unwrap_or(u64::MAX);
-        if chain.iter().any(|link| link.blocked_ms < stands) {
+        if !has_stood(chain, elapsed_ms) {
             return;
         }
         let places: Vec<_> = chain
@@ -386,8 +429,44 @@ mod tests {
                 count: 0,
             },
             blocked_ms: 1000,
+            looked_ms: 100,
             single_threaded: true,
         }
+    }
+
+    #[test]
+    fn a_circle_has_not_stood_if_a_rank_has_not_looked_since_another_one_is_blocked() {
+        let must_stand = in_ms(CIRCLE_MUST_STAND);
+        let waits = |blocked_ms, looked_ms| Link {
+            blocked_ms,
+            looked_ms,
+            ..link(0, LaneKey::Recv(1), 3)
+        };
+        let long = waits(60_000, 5_000);
+        // Its thread has not run for five seconds: it may have what the other one has sent since.
+        assert!(!has_stood(&[waits(4_000, 100), long.clone()], 10));
+        assert!(!has_stood(&[long.clone(), waits(4_000, 100)], 10));
+        assert!(has_stood(
+            &[waits(5_010 + must_stand, 100), long.clone()],
+            10
+        ));
+        // The report itself may have been under way for long.
+        assert!(!has_stood(&[waits(5_010 + must_stand, 100), long], 11));
+        assert!(!has_stood(&[], 0));
+    }
+
+    #[test]
+    fn the_two_ends_of_a_message_or_frame_are_no_circle_and_all_others_are() {
+        let ends =
+            |one, other, sequence| is_one_operation(&[link(0, one, 5), link(1, other, sequence)]);
+        assert!(ends(LaneKey::Send(1), LaneKey::Recv(0), 5));
+        assert!(ends(LaneKey::Recv(1), LaneKey::Send(0), 5));
+        assert!(ends(LaneKey::FrameSend(1), LaneKey::FrameRecv(0), 5));
+        assert!(!ends(LaneKey::Send(1), LaneKey::Recv(0), 6));
+        assert!(!ends(LaneKey::Send(1), LaneKey::Send(0), 5));
+        assert!(!ends(LaneKey::FrameRecv(1), LaneKey::FrameRecv(0), 5));
+        assert!(!ends(LaneKey::Recv(1), LaneKey::Collective, 5));
+        assert!(ends(LaneKey::Collective, LaneKey::Collective, 5));
     }
 
     #[test]

@@ -77,9 +77,10 @@ impl Active {
         }
     }
 
-    /// When the operation's time is up, if that is limited and the clock was read.
+    /// When the operation's time is up, if that is limited, by something that the clock can tell,
+    /// and the clock was read.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Some(self.first_look? + self.timeout?)
+        self.first_look?.checked_add(self.timeout?)
     }
 
     pub(crate) fn signature(&self, sequence: u64) -> Signature {

@@ -89,6 +89,17 @@ fn a_rank_outside_of_the_world_is_an_error_on_every_rank() {
 }
 
 #[test]
+fn a_world_size_beyond_all_reason_is_refused_before_memory_is_taken_for_it() {
+    let _watchdog = watchdog();
+    let process = process();
+    let port = free_port();
+    let options = JoinOptions::new(0, u32::MAX, tcp(&process, port)).deadline(soon());
+    let error = join(&process, options).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("at most 65536 ranks"), "{error}");
+}
+
+#[test]
 fn a_rank_that_two_threads_claim_is_an_error_on_every_rank() {
     let _watchdog = watchdog();
     let process = process();
@@ -200,7 +211,7 @@ fn ranks_meet_in_a_directory_and_leave_nothing_behind() {
     let _watchdog = watchdog();
     let process = process();
     let directory = tempfile::tempdir().unwrap();
-    let job = directory.path().join("a/job");
+    let job = directory.path().join("job");
     // The second round finds the same directory clean.
     for _ in 0..2 {
         let world = ranks(3, |rank| {

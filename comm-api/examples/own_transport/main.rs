@@ -18,7 +18,7 @@ fn main() -> Result<()> {
             let doorbells = Arc::clone(&context.doorbells);
             Ok(Arc::new(MemfileTransport::new(doorbells)))
         })
-        .only_transports(vec![NAME.to_owned()])
+        .only_transports([NAME])
         .build()?;
     let mut sum = vec![comm.rank(); 100_000];
     comm.all_reduce(&mut sum, ReduceOp::Sum)?;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -136,9 +137,12 @@ pub(crate) fn end(workers: Vec<Child>) -> std::result::Result<Vec<Ended>, Failed
             }
             thread::sleep(Duration::from_millis(5));
         };
-        let errors = reader
+        let mut errors = reader
             .join()
             .map_err(|_| "the reader of a worker's errors panicked")?;
+        if let Some(signal) = status.signal() {
+            errors.push_str(&format!("ended by signal {signal}"));
+        }
         ended.push(Ended {
             success: status.success(),
             errors,

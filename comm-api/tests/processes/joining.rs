@@ -167,3 +167,12 @@ pub(crate) fn directory() -> Result<(), Failed> {
         Err(format!("{ended:#?}").into())
     }
 }
+
+pub(crate) fn parts() -> Result<(), Failed> {
+    let ended = Job::new("parts").run(6)?;
+    if ended.iter().all(|worker| worker.success) {
+        Ok(())
+    } else {
+        Err(format!("{ended:#?}").into())
+    }
+}

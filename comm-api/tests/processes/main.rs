@@ -54,6 +54,10 @@ fn main() -> ExitCode {
                 running::circle,
             ),
             Trial::test("a_directory_is_a_rendezvous", joining::directory),
+            Trial::test(
+                "ranks_of_a_job_make_communicators_of_some_of_them",
+                joining::parts,
+            ),
         ]);
     }
     if between_processes.len() > 1 {

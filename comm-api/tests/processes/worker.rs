@@ -1,6 +1,12 @@
 //! What a worker does.
 
-use comm_api::{Communicator, FrameHead, FrameOptions, FrameRef, ReduceOp, Result};
+use comm_api::{Builder, Communicator, FrameHead, FrameOptions, FrameRef, ReduceOp, Result};
+
+/// A communicator of some ranks of the job, by its name.
+fn part_of_the_job(name: String, rank: u32, world_size: u32) -> Result<Communicator> {
+    let builder = Builder::from_env()?.name(name);
+    builder.rank(rank, world_size).build()
+}
 
 /// Plays the scenario of this name as one rank of its job.
 pub(crate) fn play(scenario: &str) -> Result<()> {
@@ -24,6 +30,25 @@ pub(crate) fn play(scenario: &str) -> Result<()> {
                         .iter()
                         .all(|edge| Some(&edge.transport) == wanted.as_ref())
             );
+            comm.barrier()
+        }
+        "parts" => {
+            // As the guide does it: with its neighbour, and with those of the same parity.
+            let (pair, part) = (comm.rank() / 2, comm.rank() % 2);
+            let of_the_pair = part_of_the_job(format!("pair-{pair}"), part, 2)?;
+            let of_the_parity =
+                part_of_the_job(format!("parity-{part}"), pair, comm.world_size() / 2)?;
+            let mut sums = [[comm.rank()]; 2];
+            of_the_pair.all_reduce(&mut sums[0], ReduceOp::Sum)?;
+            of_the_parity.all_reduce(&mut sums[1], ReduceOp::Sum)?;
+            let expected = (0..comm.world_size() / 2)
+                .map(|other| 2 * other + part)
+                .sum();
+            assert_eq!(sums, [[4 * pair + 1], [expected]]);
+            // One that fails is none of the others' business.
+            comm.barrier()?;
+            of_the_pair.abort();
+            of_the_parity.barrier()?;
             comm.barrier()
         }
         "endless" => {

@@ -40,7 +40,8 @@
 //! | `COMM_JOB_ID` | random; kept when it is set already |
 //! | `COMM_SECRET` | 32 random bytes in hex; kept when it or `COMM_SECRET_FILE` is set already |
 //!
-//! Variables given by `--env` replace these.
+//! Variables given by `--env` replace these. One that begins with `COMM_` and that the library does
+//! not read is named on standard error, with the one that was probably meant.
 //!
 //! Linux only: the supervision is built on pidfds, signalfd and parent-death signals.
 
@@ -86,6 +87,9 @@ use spawn::{Recipe, Worker};
 pub fn run(options: &Options) -> Result<u8> {
     let signals = Signals::block()?;
     let job = Job::new(options, |key| std::env::var_os(key))?;
+    for sentence in comm_api::unread_variables(names(options)) {
+        say(sentence);
+    }
     let placement = placement::plan(options.pin, options.workers)?;
     let recipe = Recipe {
         program: &options.program,
@@ -106,6 +110,16 @@ pub fn run(options: &Options) -> Result<u8> {
     let output = Output::start(streams, !options.no_prefix)?;
     let policy = Policy::new(options.workers, options.grace);
     supervise::until_the_end(workers, &signals, output, policy)
+}
+
+/// The names of the variables that workers get from outside, as far as they are text.
+fn names(options: &Options) -> impl Iterator<Item = String> {
+    let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let given = options
+        .variables
+        .iter()
+        .map(|variable| variable.key.clone());
+    inherited.chain(given)
 }
 
 /// Tells the user something, on standard error and in one piece.

@@ -17,6 +17,23 @@ fn eight_workers_get_their_ranks_and_the_size() {
 }
 
 #[test]
+fn a_misspelt_variable_is_named_with_the_one_that_was_meant() {
+    let inherited = [("COMM_STEP_BYTE", "64K")];
+    let given = ["-n", "1", "-e", "COMM_AGLO=ring", "-e", "COMM_ALGO=ring"];
+    let ended = start_with(&given, &["true"], &inherited).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told: Vec<_> = ended.stderr.lines().collect();
+    assert_eq!(
+        told,
+        [
+            "commctl launch: COMM_AGLO is set, but nothing here reads it; was COMM_ALGO meant?",
+            "commctl launch: COMM_STEP_BYTE is set, but nothing here reads it; was COMM_STEP_BYTES \
+             meant?",
+        ]
+    );
+}
+
+#[test]
 fn workers_share_a_rendezvous_a_job_id_and_a_secret() {
     let ended = run(
         &["-n", "3", "--no-prefix"],

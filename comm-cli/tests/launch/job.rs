@@ -47,6 +47,7 @@ pub(crate) fn start_with(options: &[&str], program: &[&str], variables: &[(&str,
         "COMM_SECRET",
         "COMM_SECRET_FILE",
         "COMM_JOB_ID",
+        "COMM_SHARED_DIR",
         "OMP_NUM_THREADS",
     ] {
         command.env_remove(key);

@@ -382,9 +382,20 @@ impl FifoSender {
         let control = self.memory.control();
         // Acquire: pairs with the Release store in `FifoReceiver`'s drop.
         if control.receiver_closed.0.load(Ordering::Acquire) != 0 {
-            return Err(receiver_closed());
+            return self.last_credit();
         }
         Ok(false)
+    }
+
+    /// The receiver is gone; it may have given credit just before.
+    #[cold]
+    #[inline(never)]
+    fn last_credit(&mut self) -> Result<bool> {
+        self.load_credit()?;
+        if self.next - self.credit <= SLOTS as u64 {
+            return Ok(true);
+        }
+        Err(receiver_closed())
     }
 
     #[inline]

@@ -228,7 +228,7 @@ pub(super) fn refused(what: &str, errno: Errno, len_bytes: usize) -> Error {
         }
         Errno::NOMEM | Errno::NOSPC | Errno::FAULT => {
             "there is not enough memory; raise the memory limit of the cgroup or container \
-             (shared memory counts towards it) or `ulimit -v`, or use fewer channels"
+             (shared memory counts towards it) or `ulimit -v`, or ask for less"
         }
         Errno::MFILE | Errno::NFILE => "too many files are open; raise `ulimit -n`",
         _ => return Error::system(what.to_owned(), errno).with("bytes", len_bytes),

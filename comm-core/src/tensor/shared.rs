@@ -350,6 +350,14 @@ pub(super) fn filled_layout(dtype: DType, shape: &[usize], bytes: usize) -> Resu
     .with("given_bytes", bytes))
 }
 
+impl<T: Element> From<Vec<T>> for Tensor {
+    /// A tensor of one dimension over the elements, without copying them.
+    fn from(vec: Vec<T>) -> Self {
+        let shape = [vec.len()];
+        Self::from_vec(vec, &shape).expect("a vector fills a shape of its own length")
+    }
+}
+
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tensor")

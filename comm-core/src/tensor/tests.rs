@@ -46,6 +46,19 @@ unsafe impl Storage for DeviceStorage {
 }
 
 #[test]
+fn a_vector_becomes_a_tensor_of_one_dimension_where_it_is() {
+    let vec = vec![1_u32, 2, 3];
+    let address = vec.as_ptr();
+    let mut tensor = TensorMut::from(vec);
+    tensor.as_mut_slice::<u32>().unwrap()[0] = 7;
+    let tensor = tensor.freeze();
+    assert_eq!(tensor.shape(), [3]);
+    assert_eq!(tensor.as_slice::<u32>().unwrap(), [7, 2, 3]);
+    assert_eq!(tensor.as_ptr(), address.cast());
+    assert_eq!(Tensor::from(Vec::<f64>::new()).shape(), [0]);
+}
+
+#[test]
 fn tensors_cross_threads() {
     fn send_sync<X: Send + Sync>() {}
     send_sync::<Tensor>();

@@ -208,6 +208,15 @@ impl TensorMut {
     }
 }
 
+impl<T: Element> From<Vec<T>> for TensorMut {
+    /// A tensor of one dimension over the elements, without copying them.
+    fn from(vec: Vec<T>) -> Self {
+        Self {
+            inner: Tensor::from(vec),
+        }
+    }
+}
+
 impl From<TensorMut> for Tensor {
     fn from(tensor: TensorMut) -> Self {
         tensor.freeze()

@@ -128,7 +128,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
                     kind,
                     &format_args!("it is {} bytes longer", rest.len()),
                 )),
-                Err(error) => Err(unlike::<T>(kind, &error)),
+                Err(error) => Err(unlike::<T>(kind, &difference(&error))),
             }
         }
     }?;
@@ -137,6 +137,16 @@ pub(crate) fn decode<T: DeserializeOwned>(
         piggyback: front.piggyback.map(Piggyback::received),
         kind,
     })
+}
+
+/// What keeps an object from being a value of the type that is asked for.
+fn difference(error: &postcard::Error) -> String {
+    match error {
+        postcard::Error::DeserializeUnexpectedEnd => "it ends too early".to_owned(),
+        // What the type itself had to say, which the format does not pass on.
+        postcard::Error::SerdeDeCustom => "its values are of other types".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 fn unlike<T>(kind: MessageKind, reason: &dyn fmt::Display) -> Error {

@@ -56,11 +56,15 @@ impl TensorDict {
         entry.map(|(_, tensor)| tensor)
     }
 
+    /// Whether there is a tensor of this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
     /// The entries in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
-        self.entries
-            .iter()
-            .map(|(name, tensor)| (name.as_str(), tensor))
+        self.into_iter()
     }
 
     /// The number of entries.
@@ -94,10 +98,31 @@ impl<N: Into<String>> FromIterator<(N, Tensor)> for TensorDict {
     /// Takes the entries as they are; of equal names the last tensor counts.
     fn from_iter<I: IntoIterator<Item = (N, Tensor)>>(entries: I) -> Self {
         let mut dict = Self::new();
-        for (name, tensor) in entries {
-            dict.insert(name, tensor);
-        }
+        dict.extend(entries);
         dict
+    }
+}
+
+impl<N: Into<String>> Extend<(N, Tensor)> for TensorDict {
+    /// Puts each tensor in like [`TensorDict::insert`].
+    fn extend<I: IntoIterator<Item = (N, Tensor)>>(&mut self, entries: I) {
+        for (name, tensor) in entries {
+            self.insert(name, tensor);
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a TensorDict {
+    type Item = (&'a str, &'a Tensor);
+    type IntoIter = std::iter::Map<
+        std::slice::Iter<'a, (String, Tensor)>,
+        fn(&'a (String, Tensor)) -> (&'a str, &'a Tensor),
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor))
     }
 }
 
@@ -139,5 +164,28 @@ impl<'de> Deserialize<'de> for TensorDict {
         }
 
         deserializer.deserialize_map(Entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use comm_core::DType;
+
+    use super::*;
+
+    fn of(len: usize) -> Tensor {
+        Tensor::zeros(DType::U8, &[len]).unwrap()
+    }
+
+    #[test]
+    fn a_dictionary_grows_in_order_and_equal_names_keep_their_place() {
+        let mut dict: TensorDict = [("a", of(1)), ("b", of(2))].into_iter().collect();
+        dict.extend([("c", of(3)), ("a", of(4))]);
+        let mut sizes = Vec::new();
+        for (name, tensor) in &dict {
+            sizes.push((name, tensor.len_bytes()));
+        }
+        assert_eq!(sizes, [("a", 4), ("b", 2), ("c", 3)]);
+        assert!(dict.contains("c") && !dict.contains("d"));
     }
 }

@@ -154,11 +154,17 @@ mod tests {
                 lane: waiting.lane,
                 signature: signature(waiting.sequence),
                 blocked_ms: 1000,
+                looked_ms: 100,
                 single_threaded: waiting.single_threaded,
             });
             for peer in &waiting.waits_for {
                 let chain = chain.clone();
-                under_way.push_back((*peer as usize, BlockedReport { round, chain }));
+                let report = BlockedReport {
+                    round,
+                    started_ms: 0,
+                    chain,
+                };
+                under_way.push_back((*peer as usize, report));
             }
         };
         for (own, passed) in passed.iter_mut().enumerate() {
@@ -259,11 +265,13 @@ mod tests {
     fn a_round_that_is_over_is_not_passed_on() {
         let report = |round| BlockedReport {
             round,
+            started_ms: 0,
             chain: vec![Link {
                 rank: 1,
                 lane: LaneKey::Recv(0),
                 signature: signature(0),
                 blocked_ms: 0,
+                looked_ms: 0,
                 single_threaded: true,
             }],
         };

@@ -25,6 +25,8 @@ const CONNECTING: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stall {
     since: Option<Instant>,
+    /// When it was watched last, and the time before.
+    watched: Option<(Instant, Instant)>,
     /// When the peers were told last.
     reported: Option<Instant>,
     /// Since when a rank that is waited for is known to have left.
@@ -35,6 +37,7 @@ impl Stall {
     pub(crate) const fn new() -> Self {
         Self {
             since: None,
+            watched: None,
             reported: None,
             left: None,
         }
@@ -43,12 +46,20 @@ impl Stall {
     /// Something has moved; whether nothing had for a while before.
     pub(crate) const fn end(&mut self) -> bool {
         self.left = None;
+        self.watched = None;
         self.since.take().is_some()
     }
 
-    /// Since when nothing has moved, at the latest since `now`.
-    pub(crate) fn begin(&mut self, now: Instant) -> Instant {
+    /// Since when nothing has moved, at the latest since `now`. Everything that could move has been looked
+    /// at between two calls.
+    pub(crate) fn watch(&mut self, now: Instant) -> Instant {
+        self.watched = Some((now, self.watched.map_or(now, |(last, _)| last)));
         *self.since.get_or_insert(now)
+    }
+
+    /// When the last look began, or before that; nothing had moved until then.
+    pub(crate) fn looked(&self) -> Option<Instant> {
+        self.watched.map(|(_, before)| before)
     }
 
     /// How long the next sleep may last.
@@ -97,7 +108,7 @@ mod tests {
         let start = Instant::now();
         let mut stall = Stall::new();
         assert!(!stall.is_report_due(start));
-        stall.begin(start);
+        stall.watch(start);
         assert_eq!(stall.nap(start), FIRST_SLEEP);
         assert!(!stall.is_report_due(start));
         let first = start + FIRST_SLEEP;
@@ -111,13 +122,28 @@ mod tests {
     }
 
     #[test]
+    fn the_last_look_began_when_it_was_watched_the_time_before() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut stall = Stall::new();
+        assert_eq!(stall.looked(), None);
+        for (now, looked) in [(0, 0), (1, 0), (5, 1), (9, 5)] {
+            assert_eq!(stall.watch(at(now)), start);
+            assert_eq!(stall.looked(), Some(at(looked)));
+        }
+        stall.end();
+        assert_eq!(stall.watch(at(10)), at(10));
+        assert_eq!(stall.looked(), Some(at(10)));
+    }
+
+    #[test]
     fn something_that_moves_in_between_does_not_make_reports_more_frequent() {
         let start = Instant::now();
         let mut stall = Stall::new();
-        stall.begin(start);
+        stall.watch(start);
         stall.report(start + FIRST_SLEEP);
         assert!(stall.end() && !stall.end());
-        stall.begin(start + FIRST_SLEEP);
+        stall.watch(start + FIRST_SLEEP);
         assert!(!stall.is_report_due(start + 2 * FIRST_SLEEP));
         assert!(stall.is_report_due(start + FIRST_SLEEP + Duration::from_millis(100)));
     }
@@ -127,7 +153,7 @@ mod tests {
         let start = Instant::now();
         for (is_connected, limit) in [(false, CONNECTING), (true, CLOSING)] {
             let mut stall = Stall::new();
-            stall.begin(start);
+            stall.watch(start);
             let goodbye = start + Duration::from_secs(100);
             assert!(!stall.outlasts_goodbye(goodbye, is_connected));
             assert!(!stall.outlasts_goodbye(goodbye + limit / 2, is_connected));

@@ -39,19 +39,20 @@ struct FramePoison {
     failure: WireFailure,
 }
 
-/// Hands what comes over the control plane to the core, once there is one.
+/// What comes over the control plane.
+#[derive(Debug)]
+enum Event {
+    Message(Rank, Message),
+    Failure(Error),
+    Leave(Rank),
+}
+
+/// Hands what comes over the control plane to the core, once there is one, in the order in which it comes.
 #[derive(Debug, Default)]
 pub(super) struct Handler {
     core: OnceLock<Weak<Core>>,
-    early: Mutex<Early>,
-}
-
-/// What came before the core was there.
-#[derive(Debug, Default)]
-struct Early {
-    messages: Vec<(Rank, Message)>,
-    failure: Option<Error>,
-    left: Vec<Rank>,
+    /// What came before the core was there.
+    early: Mutex<Vec<Event>>,
 }
 
 impl Handler {
@@ -59,27 +60,20 @@ impl Handler {
     pub(super) fn attach(&self, core: &Arc<Core>) {
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.core.set(Arc::downgrade(core));
-        for rank in early.left.drain(..) {
-            core.on_leave(rank);
-        }
-        if let Some(failure) = early.failure.take() {
-            core.abort.fail(failure);
-        }
-        for (from, message) in early.messages.drain(..) {
-            core.on_message(from, message);
+        for event in early.drain(..) {
+            core.on_event(event);
         }
     }
 
-    /// Calls `now` with the core, or `keep` with what is kept for it.
-    fn with_core(&self, now: impl FnOnce(&Core), keep: impl FnOnce(&mut Early)) {
+    fn hand_over(&self, event: Event) {
         // The lock orders this after or before `attach`.
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
         match self.core.get() {
-            None => keep(&mut early),
+            None => early.push(event),
             Some(core) => {
                 drop(early);
                 if let Some(core) = core.upgrade() {
-                    now(&core);
+                    core.on_event(event);
                 }
             }
         }
@@ -88,27 +82,25 @@ impl Handler {
 
 impl ControlHandler for Handler {
     fn on_message(&self, from: Rank, message: Message) {
-        if self.core.get().is_none() {
-            let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.core.get().is_none() {
-                early.messages.push((from, message));
-                return;
-            }
-        }
-        if let Some(core) = self.core.get().and_then(Weak::upgrade) {
-            core.on_message(from, message);
-        }
+        self.hand_over(Event::Message(from, message));
     }
 
     fn on_failure(&self, failure: &Error) {
-        self.with_core(
-            |core| core.on_failure(failure.clone()),
-            |early| early.failure = Some(failure.clone()),
-        );
+        self.hand_over(Event::Failure(failure.clone()));
     }
 
     fn on_leave(&self, rank: Rank) {
-        self.with_core(|core| core.on_leave(rank), |early| early.left.push(rank));
+        self.hand_over(Event::Leave(rank));
+    }
+}
+
+impl Core {
+    fn on_event(&self, event: Event) {
+        match event {
+            Event::Message(from, message) => self.on_message(from, message),
+            Event::Failure(failure) => self.on_failure(failure),
+            Event::Leave(rank) => self.on_leave(rank),
+        }
     }
 }
 

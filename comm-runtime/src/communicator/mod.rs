@@ -12,7 +12,7 @@
 //! * The first failure, wherever it happens, ends the communicator on all ranks: operations in
 //!   flight, and the first one after it, return its cause, later ones [`ErrorKind::Poisoned`] with
 //!   the cause. Nothing hangs.
-//! * Dropping the last handle [leaves](leave) in order: what was sent still arrives, and peers that
+//! * Dropping the last handle leaves in order: what was sent still arrives, and peers that
 //!   wait for more get an error. Dropped during a panic, it counts as the death of the rank.
 //! * After a fork the child's copy of a communicator returns an error.
 
@@ -29,6 +29,7 @@ mod regions;
 mod tensors;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -55,7 +56,7 @@ use crate::worker::WorkerPool;
 /// A set of ranks that move and reduce data together; see the [module documentation](self).
 ///
 /// Clones are handles of the same communicator.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Communicator {
     core: Arc<Core>,
     /// Leaves when the last handle is dropped; the core itself may live on in workers.
@@ -326,19 +327,26 @@ impl Core {
 
 #[cold]
 fn no_such_rank(key: LaneKey, world_size: u32) -> Error {
-    let (LaneKey::Send(peer)
-    | LaneKey::Recv(peer)
-    | LaneKey::FrameSend(peer)
-    | LaneKey::FrameRecv(peer)) = key
-    else {
+    if key == LaneKey::Collective {
         return Error::new(ErrorKind::Internal, "the collective lane is missing");
-    };
+    }
     Error::new(
         ErrorKind::InvalidArgument,
         "there is no such rank; ranks go from 0 to the world size (exclusive)",
     )
-    .with("rank", peer)
+    .with("operation", key)
     .with("world_size", world_size)
+}
+
+impl fmt::Debug for Communicator {
+    /// Which rank of how many, and whether it can go on; [`explain`](Self::explain) tells the rest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank())
+            .field("world_size", &self.world_size())
+            .field("failure", &self.failure())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Communicator {

@@ -12,7 +12,6 @@
 //! * The error says what happened on each address.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +61,7 @@ pub(crate) async fn dial(
             Err(failures) => failures,
         };
         let refused = failures.values().all(|failure| failure.reason.is_none());
-        let limit = if refused && failures.values().all(is_refusal) {
+        let limit = if failures.values().all(|failure| failure.is_refusal) {
             REFUSED_LIMIT
         } else {
             DIAL_LIMIT
@@ -158,14 +157,6 @@ async fn attempt(
     }
 }
 
-/// Whether nobody listens on the port.
-fn is_refusal(failure: &HandshakeFailure) -> bool {
-    let source = std::error::Error::source(&failure.error);
-    source
-        .and_then(|source| source.downcast_ref::<io::Error>())
-        .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
 /// One failure for all addresses: a reason that a listener gave counts most.
 pub(crate) fn summary(failures: BTreeMap<SocketAddr, HandshakeFailure>) -> HandshakeFailure {
     let text = failures
@@ -173,6 +164,7 @@ pub(crate) fn summary(failures: BTreeMap<SocketAddr, HandshakeFailure>) -> Hands
         .map(|(address, failure)| format!("{address}: {}", failure.error))
         .collect::<Vec<_>>()
         .join("; ");
+    let is_refusal = failures.values().all(|failure| failure.is_refusal);
     // "Unknown" may come from a stranger with the same address, so any other reason goes first.
     let best = failures
         .into_values()
@@ -187,5 +179,6 @@ pub(crate) fn summary(failures: BTreeMap<SocketAddr, HandshakeFailure>) -> Hands
     HandshakeFailure {
         error: Error::new(kind, text),
         reason,
+        is_refusal,
     }
 }

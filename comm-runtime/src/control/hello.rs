@@ -22,6 +22,8 @@
 //!   signed: the network between the hosts of a job carries its data in the clear anyway.
 //! * The version is the first thing in the first frame and stays there in all future versions.
 
+use std::io;
+
 use blake3::{Hash, Hasher};
 use comm_core::{Error, ErrorKind, Rank, Result};
 use serde::{Deserialize, Serialize};
@@ -95,13 +97,20 @@ pub(crate) struct HandshakeFailure {
     pub(crate) error: Error,
     /// The listener's reason, if it refused.
     pub(crate) reason: Option<RejectReason>,
+    /// Whether nobody listens there.
+    pub(crate) is_refusal: bool,
 }
 
 impl From<Error> for HandshakeFailure {
     fn from(error: Error) -> Self {
+        let source = std::error::Error::source(&error);
+        let is_refusal = source
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
         Self {
             error,
             reason: None,
+            is_refusal,
         }
     }
 }
@@ -316,6 +325,7 @@ async fn expect<S: AsyncRead + Unpin>(
         return Err(HandshakeFailure {
             error,
             reason: Some(reason),
+            is_refusal: false,
         });
     }
     if frame.kind != kind {
@@ -339,6 +349,7 @@ async fn refuse<S: AsyncWrite + Unpin, T>(
     Err(HandshakeFailure {
         error,
         reason: Some(reason),
+        is_refusal: false,
     })
 }
 

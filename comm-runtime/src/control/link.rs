@@ -5,11 +5,15 @@
 //! * What one side queues arrives at the other in that order, or the link ends.
 //! * Queueing never blocks. A link sends everything that is queued before its goodbye.
 //! * A link ends in one of the ways of [`LinkEnd`]; only a goodbye is an orderly one.
+//! * What the peer has said before counts, whatever else is noticed first: that its process has ended, or
+//!   that nothing can be written any more. Everything that has come is read before.
 //! * Descriptors of a message are on their way before the message is, so they are there when it
 //!   arrives; the receiver delivers a message only together with its descriptors, or with the
 //!   reason why they did not come.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,8 +33,12 @@ use super::plane::Message;
 /// How much is gathered into one write.
 const WRITE_BATCH_BYTES: usize = 256 << 10;
 
-/// How long what a process sent before its end is still read.
+/// How long nothing may have come before nothing more is expected of a connection that is at its end.
 const LAST_WORDS_LIMIT: Duration = Duration::from_millis(100);
+
+/// In how many parts a silence is measured. Time in which this process did not run is found over at once,
+/// whatever has come meanwhile; of that, one part counts.
+const PARTS_OF_SILENCE: u32 = 10;
 
 /// Something that waits to be written to a link.
 #[derive(Debug)]
@@ -97,17 +105,51 @@ pub(crate) async fn run(
 ) -> LinkEnd {
     member.heartbeat().apply(&stream);
     let (reader, writer) = stream.split();
-    let ended = async {
-        process.ended(&member.core().tag()).await;
-        // What it said before its end counts, a goodbye above all.
-        tokio::time::sleep(LAST_WORDS_LIMIT).await;
-        LinkEnd::Broken(Error::new(ErrorKind::System, "the process has ended"))
+    let own = member.core().tag();
+    let heard = AtomicU64::new(0);
+    let otherwise = async {
+        let end = tokio::select! {
+            end = write(writer, &mut outbox, member, peer) => end,
+            () = process.ended(&own) => {
+                LinkEnd::Broken(Error::new(ErrorKind::System, "the process has ended"))
+            }
+        };
+        last_words(&heard).await;
+        end
     };
     tokio::select! {
-        end = read(BufReader::new(reader), member, peer) => end,
-        end = write(writer, &mut outbox, member, peer) => end,
-        end = ended => end,
+        biased;
+        end = read(BufReader::new(reader), member, peer, &heard) => end,
+        end = otherwise => end,
     }
+}
+
+/// Waits until nothing more comes, by the number of frames `heard`.
+async fn last_words(heard: &AtomicU64) {
+    // Twice in a row: a thread that did not run finds the first pause over before it has read all.
+    let mut quiet = 0;
+    while quiet < 2 {
+        // Relaxed: both are of one task.
+        let before = heard.load(Ordering::Relaxed);
+        tokio::time::sleep(LAST_WORDS_LIMIT / 2).await;
+        quiet = if heard.load(Ordering::Relaxed) == before {
+            quiet + 1
+        } else {
+            0
+        };
+    }
+}
+
+/// The result of `next`, unless it takes longer than `limit` of the time in which this process runs.
+async fn within<T>(limit: Duration, next: impl Future<Output = T>) -> Option<T> {
+    let mut next = pin!(next);
+    for _ in 0..PARTS_OF_SILENCE {
+        let part = tokio::time::timeout(limit / PARTS_OF_SILENCE, &mut next);
+        if let Ok(done) = part.await {
+            return Some(done);
+        }
+    }
+    None
 }
 
 /// Tells a peer that connected too late that the member has left.
@@ -184,17 +226,23 @@ async fn with_fds(
     message_frame_with(&message, wire)
 }
 
-async fn read<R: AsyncRead + Unpin>(mut reader: R, member: &Arc<Member>, peer: Rank) -> LinkEnd {
+async fn read<R: AsyncRead + Unpin>(
+    mut reader: R,
+    member: &Arc<Member>,
+    peer: Rank,
+    heard: &AtomicU64,
+) -> LinkEnd {
     let limit = member.heartbeat().timeout();
     loop {
         let next = frame::read_frame(&mut reader, MAX_FRAME_BYTES);
         let frame = match limit {
             None => next.await,
-            Some(limit) => match tokio::time::timeout(limit, next).await {
-                Ok(frame) => frame,
-                Err(_) => return LinkEnd::Silent(limit),
+            Some(limit) => match within(limit, next).await {
+                Some(frame) => frame,
+                None => return LinkEnd::Silent(limit),
             },
         };
+        heard.fetch_add(1, Ordering::Relaxed);
         let result = match frame {
             Ok(Some(frame)) if frame.kind == FrameKind::Goodbye => return LinkEnd::PeerLeft,
             Ok(Some(frame)) => deliver(frame, member, peer).await,

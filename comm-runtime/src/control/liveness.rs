@@ -8,7 +8,8 @@
 //! * Heartbeats are for what closes nothing: a host that lost power, a cable, a process
 //!   that is stopped.
 //! * Both ends of a link send a ping when they had nothing else to say for one interval, and
-//!   count the peer as dead when nothing came for the time-out.
+//!   count the peer as dead when nothing came for the time-out. Time in which the process that waits was
+//!   stopped itself does not count.
 //! * The same time-out bounds how long the system keeps unacknowledged data, so a sender does not
 //!   wait for TCP's own quarter of an hour.
 

@@ -59,3 +59,4 @@ pub use plane::{ControlHandler, ControlPlane, Message};
 pub use process::{LINGER_LIMIT, ListenScope, Process, ProcessOptions};
 pub use secret::JobSecret;
 pub use settings::ControlSettings;
+pub(crate) use settings::LONGEST_WAIT;

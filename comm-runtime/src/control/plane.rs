@@ -251,6 +251,11 @@ impl ControlPlane {
         self.member.failure()
     }
 
+    /// Whether this rank has left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+
     /// Leaves in good order: sends what is queued, says goodbye to all connected ranks, and waits
     /// up to `limit` until they have read it. The other ranks do not take this for a death.
     ///

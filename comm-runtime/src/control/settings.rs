@@ -2,14 +2,14 @@
 //!
 //! # Contract
 //!
-//! * Only variables that are set change anything; a value that does not parse is an error that
-//!   names the variable.
+//! * Only variables that are set change anything, and one that is set to nothing counts as not set;
+//!   a value that does not parse is an error that names the variable.
 //! * Where NCCL has the same knob its variable is the fallback, so that jobs that were set up for
 //!   it keep working.
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comm_core::{Error, ErrorKind, Rank, Result};
 
@@ -20,6 +20,11 @@ use super::liveness::Heartbeat;
 use super::process::{ListenScope, ProcessOptions};
 use super::rendezvous::Visitor;
 use super::secret::JobSecret;
+
+/// A year. More cannot be added to the current time on every system.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
+
+const HEARTBEAT: &str = "COMM_HEARTBEAT_TIMEOUT_SECONDS";
 
 /// The settings of the control plane.
 ///
@@ -80,6 +85,8 @@ impl ControlSettings {
     /// [`ErrorKind::InvalidConfiguration`] for a value that does not parse or contradicts another
     /// one, and if the secret file cannot be read.
     pub fn detect(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let variable: &dyn Fn(&str) -> Option<String> =
+            &|name| variable(name).filter(|text| !text.trim().is_empty());
         let defaults = Self::default();
         let ports = match (variable("COMM_PORT"), variable("COMM_PORT_RANGE")) {
             (Some(_), Some(_)) => {
@@ -94,14 +101,18 @@ impl ControlSettings {
             },
         };
         let join_timeout = seconds(variable, "COMM_INIT_TIMEOUT_SECONDS")?;
-        let heartbeat = seconds(variable, "COMM_HEARTBEAT_TIMEOUT_SECONDS")?;
+        let heartbeat = match variable(HEARTBEAT).as_deref().map(str::trim) {
+            // As for the time-out of operations.
+            Some("none") => Some(Duration::ZERO),
+            _ => seconds(variable, HEARTBEAT)?,
+        };
         Ok(Self {
             secret: secret(variable)?,
             insecure: flag(variable, "COMM_INSECURE")?,
             ports,
             interfaces: parsed(variable, &["COMM_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])?,
             host_id: variable("COMM_HOSTID").or_else(|| variable("NCCL_HOSTID")),
-            job_id: variable("COMM_JOB_ID").filter(|id| !id.is_empty()),
+            job_id: variable("COMM_JOB_ID"),
             join_timeout: join_timeout.unwrap_or(defaults.join_timeout),
             heartbeat: heartbeat.map_or(defaults.heartbeat, Heartbeat::after),
         })
@@ -143,6 +154,13 @@ impl ControlSettings {
             }
             ports => Ok(ports.clone()),
         }
+    }
+
+    /// When a join that begins now has to be through: after [`join_timeout`](Self::join_timeout),
+    /// and after a year at the latest.
+    #[must_use]
+    pub fn join_deadline(&self) -> Instant {
+        Instant::now() + self.join_timeout.min(LONGEST_WAIT)
     }
 
     /// What `rank` brings to a rendezvous.
@@ -209,10 +227,8 @@ fn seconds(
         .parse()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    // More than this cannot be added to the current time on every system.
-    let longest = Duration::from_secs(365 * 86_400);
     duration
-        .filter(|duration| *duration <= longest)
+        .filter(|duration| *duration <= LONGEST_WAIT)
         .map(Some)
         .ok_or_else(|| {
             Error::new(
@@ -231,7 +247,7 @@ fn flag(variable: &dyn Fn(&str) -> Option<String>, name: &'static str) -> Result
     };
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" | "" => Ok(false),
+        "0" | "false" | "no" | "off" => Ok(false),
         _ => Err(Error::new(
             ErrorKind::InvalidConfiguration,
             "the value is neither 1 nor 0",
@@ -265,6 +281,41 @@ mod tests {
             settings.process_options().listen_scope(),
             ListenScope::Loopback
         );
+    }
+
+    #[test]
+    fn a_variable_that_is_set_to_nothing_counts_as_not_set() {
+        for name in [
+            "COMM_SECRET",
+            "COMM_SECRET_FILE",
+            "COMM_INSECURE",
+            "COMM_PORT",
+            "COMM_PORT_RANGE",
+            "COMM_SOCKET_IFNAME",
+            "COMM_HOSTID",
+            "COMM_JOB_ID",
+            "COMM_INIT_TIMEOUT_SECONDS",
+            "COMM_HEARTBEAT_TIMEOUT_SECONDS",
+        ] {
+            let settings = detect(&[(name, " ")]).unwrap();
+            assert_eq!(
+                format!("{settings:?}"),
+                format!("{:?}", ControlSettings::default()),
+                "{name}"
+            );
+        }
+        let settings = detect(&[("COMM_PORT", ""), ("COMM_PORT_RANGE", "9-10")]).unwrap();
+        assert_eq!(settings.ports, Ports::Range(9..=10));
+        let settings = detect(&[("COMM_HOSTID", ""), ("NCCL_HOSTID", "pod")]).unwrap();
+        assert_eq!(settings.host_id.as_deref(), Some("pod"));
+    }
+
+    #[test]
+    fn the_limit_on_silence_is_switched_off_by_zero_or_none() {
+        for text in ["0", "none"] {
+            let settings = detect(&[("COMM_HEARTBEAT_TIMEOUT_SECONDS", text)]).unwrap();
+            assert_eq!(settings.heartbeat.timeout(), None, "{text}");
+        }
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub(crate) struct BlockedState {
     pub(crate) signature: Signature,
     pub(crate) waits_for: Vec<Rank>,
     pub(crate) since: Instant,
+    /// When its driver began to look at its edges for the last time, in vain.
+    pub(crate) looked: Instant,
     /// Whether a thread of the user waits in it.
     pub(crate) holds_user: bool,
 }
@@ -195,6 +197,11 @@ impl Lane {
         self.roster.has_queued()
     }
 
+    /// Whether nobody drives and nothing is queued or under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.roster.is_idle()
+    }
+
     /// Whether something waits in the queue that nobody has begun.
     pub(crate) fn has_waiting(&self) -> bool {
         self.roster.has_waiting()
@@ -209,6 +216,11 @@ impl Lane {
     pub(crate) fn enter(&self) -> Inside {
         DRIVEN.with_borrow_mut(|driven| driven.push(self));
         Inside
+    }
+
+    /// Whether the calling thread is inside of some lane's driver.
+    pub(crate) fn is_driven_here() -> bool {
+        DRIVEN.with_borrow(|driven| !driven.is_empty())
     }
 
     /// Whether the calling thread may wait for an operation of the lane.

@@ -80,6 +80,11 @@ impl<T> Roster<T> {
         self.role.load(Ordering::Relaxed) & QUEUED != 0
     }
 
+    /// Whether nobody drives and nothing is queued or under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.role.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether something waits in the queue that nobody has begun.
     pub(crate) fn has_waiting(&self) -> bool {
         self.has_queued() && !self.queue().is_empty()

@@ -11,12 +11,19 @@
 mod parse;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use comm_core::Result;
 
-use self::parse::{algorithms, bytes, channels, names, number, printed, seconds};
+use self::parse::{
+    algorithms, bytes, channels, names, number, printed, seconds, seconds_or_none, step_bytes,
+    step_bytes_of_buffer,
+};
 use crate::plan::PlanConfig;
+
+/// How many channels there may be.
+pub(crate) const CHANNELS: RangeInclusive<u32> = 1..=64;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,11 +116,10 @@ impl Settings {
             table: Vec::new(),
         };
         let plan = &mut settings.plan;
-        // NCCL's buffer holds eight steps.
         reader.read(
             "COMM_STEP_BYTES",
             &mut plan.step_bytes,
-            bytes,
+            step_bytes,
             ToString::to_string,
         )?;
         if reader
@@ -126,7 +132,7 @@ impl Settings {
                 "COMM_STEP_BYTES",
                 "NCCL_BUFFSIZE",
                 &mut plan.step_bytes,
-                |text| Ok((bytes(text)? / 8).next_multiple_of(64)),
+                step_bytes_of_buffer,
             )?;
         }
         reader.read(
@@ -163,13 +169,7 @@ impl Settings {
         reader.read(
             "COMM_OPERATION_TIMEOUT_SECONDS",
             &mut settings.operation_timeout,
-            |text| {
-                if text == "none" {
-                    Ok(None)
-                } else {
-                    seconds(text).map(Some)
-                }
-            },
+            seconds_or_none,
             |time| time.map_or("none".to_owned(), |time| time.as_secs_f64().to_string()),
         )?;
         reader.read(
@@ -310,10 +310,16 @@ mod tests {
     fn a_value_that_cannot_be_parsed_names_its_variable() {
         for (name, value) in [
             ("COMM_STEP_BYTES", "many"),
+            ("COMM_STEP_BYTES", "100"),
+            ("COMM_STEP_BYTES", "0"),
+            ("COMM_STEP_BYTES", "2G"),
+            ("NCCL_BUFFSIZE", "0"),
             ("COMM_CHANNELS", "0"),
             ("COMM_ALGO", "spiral"),
             ("COMM_TREE_RANKS", "all"),
             ("COMM_OPERATION_TIMEOUT_SECONDS", "-1"),
+            ("COMM_OPERATION_TIMEOUT_SECONDS", "0"),
+            ("COMM_CONNECT_TIMEOUT_SECONDS", "1e12"),
         ] {
             let error = with(&[(name, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         worker::run(&role);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 16] = [
         (
             "a_killed_rank_is_named_by_all_others",
             a_killed_rank_is_named_by_all_others,
@@ -35,6 +35,14 @@ fn main() -> ExitCode {
         (
             "a_stopped_process_is_dead_after_the_silence_limit",
             a_stopped_process_is_dead,
+        ),
+        (
+            "a_goodbye_counts_although_the_process_has_ended_and_nothing_can_be_written",
+            a_goodbye_counts,
+        ),
+        (
+            "a_rank_that_has_left_and_ended_is_no_failure_of_a_rank_without_a_link_to_it",
+            a_rank_without_a_link,
         ),
         (
             "a_rank_killed_while_others_join_ends_their_join",
@@ -165,16 +173,22 @@ fn at_port(port: u16, rank: u32, world_size: u32) -> Vec<(&'static str, String)>
 
 /// A world of workers that have joined and wait for an order.
 fn world(count: u32, extra: &[(&'static str, &str)]) -> Vec<Worker> {
+    world_of(&vec!["meet"; count as usize], extra)
+}
+
+/// As [`world`], of workers in these roles.
+fn world_of(roles: &[&str], extra: &[(&'static str, &str)]) -> Vec<Worker> {
     let port = free_port();
-    let mut workers: Vec<Worker> = (0..count)
-        .map(|rank| {
-            let mut variables = at_port(port, rank, count);
+    let mut workers: Vec<Worker> = (0..)
+        .zip(roles)
+        .map(|(rank, role)| {
+            let mut variables = at_port(port, rank, roles.len() as u32);
             variables.extend(
                 extra
                     .iter()
                     .map(|(name, value)| (*name, (*value).to_owned())),
             );
-            Worker::start("meet", &variables)
+            Worker::start(role, &variables)
         })
         .collect();
     for worker in &mut workers {
@@ -242,23 +256,54 @@ fn a_killed_rank_leaves_a_child() {
 }
 
 fn a_stopped_process_is_dead() {
-    let mut workers = world(3, &[("COMM_HEARTBEAT_TIMEOUT_SECONDS", "1")]);
+    // Long enough that nobody else is silent for so long, however little CPU there is.
+    let mut workers = world(3, &[("COMM_HEARTBEAT_TIMEOUT_SECONDS", "4")]);
     let stopped = workers.remove(1);
     stopped.signal(Signal::STOP);
     for worker in &mut workers {
         let line = worker.line();
         assert!(line.starts_with("failed: peer died: rank 1 "), "{line}");
-        assert!(line.contains("was silent for 1 s"), "{line}");
+        assert!(line.contains("was silent for 4 s"), "{line}");
     }
+}
+
+fn a_goodbye_counts() {
+    // Everybody is a neighbour of everybody.
+    let mut workers = world_of(&["busy", "part", "part", "part", "part"], &[]);
+    let mut busy = workers.remove(0);
+    busy.go_on();
+    assert_eq!(busy.line(), "busy");
+    for mut worker in workers {
+        worker.go_on();
+        worker.wait();
+    }
+    busy.go_on();
+    assert_eq!(busy.line(), "4 ranks have left");
+    assert_eq!(busy.line(), "no failure");
+    busy.wait();
+}
+
+fn a_rank_without_a_link() {
+    let mut roles = ["meet"; 8];
+    (roles[0], roles[3]) = ("part", "stranger");
+    let mut workers = world_of(&roles, &[]);
+    let mut left = workers.remove(0);
+    left.go_on();
+    left.wait();
+    let stranger = &mut workers[2];
+    stranger.go_on();
+    assert_eq!(stranger.line(), "rank 0 has left");
+    assert_eq!(stranger.line(), "no failure");
 }
 
 fn a_rank_killed_during_the_join() {
     let port = free_port();
+    // No rank serves the table, so what the one that is killed has published stays there.
+    let _server = server(port);
     let start = |rank| Worker::start("meet", &at_port(port, rank, 4));
-    // Ranks 0 to 2 are linked with each other and wait for rank 3.
+    // Ranks 0 to 2 link with each other and wait for rank 3.
     let mut workers: Vec<Worker> = (0..3).map(start).collect();
-    std::thread::sleep(Duration::from_millis(300));
-    // Rank 0 serves the table, or another one: kill one that nobody depends on for that.
+    until_published(port, "world/rank/1");
     workers.remove(1).signal(Signal::KILL);
     let late = start(3);
     workers.push(late);
@@ -269,12 +314,30 @@ fn a_rank_killed_during_the_join() {
     }
 }
 
-fn the_server_dies() {
-    let port = free_port();
+/// Waits until a rank has published this at the rendezvous.
+fn until_published(port: u16, key: &str) {
+    let process = support::process();
+    let table = support::tcp(&process, port);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime
+        .block_on(table.lookup(key, support::soon()))
+        .unwrap();
+}
+
+/// A process that serves the table and is no rank.
+fn server(port: u16) -> Worker {
     let server = Worker::start("serve", &at_port(port, 0, 4));
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
+    server
+}
+
+fn the_server_dies() {
+    let port = free_port();
+    let server = server(port);
     let mut workers: Vec<Worker> = (0..3)
         .map(|rank| Worker::start("meet", &at_port(port, rank, 4)))
         .collect();

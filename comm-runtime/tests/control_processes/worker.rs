@@ -16,12 +16,18 @@ use crate::support::{Joined, join, ranks, soon};
 /// The variable that makes the test program a worker.
 pub(crate) const ROLE: &str = "COMM_TEST_ROLE";
 
+/// How long a worker waits before it looks at something else.
+const LOOK: Duration = Duration::from_millis(10);
+
 pub(crate) fn run(role: &str) {
     match role {
         "meet" => meet(),
         "pass" => pass(),
         "fork" => fork(),
         "serve" => serve(),
+        "part" => part(),
+        "busy" => busy(),
+        "stranger" => stranger(),
         role => panic!("no such role: {role}"),
     }
 }
@@ -84,6 +90,68 @@ fn meet() {
         Err(error) => say(format!("barrier: {error}")),
     }
     plane.leave(Duration::from_secs(10));
+}
+
+/// Joins, and when told to leaves and ends, whether the others read the goodbye in time or not.
+fn part() {
+    let joined = join_from_environment(None).unwrap();
+    say("joined");
+    wait_for_order();
+    joined.plane.leave(Duration::from_millis(50));
+}
+
+/// Joins; its control thread then does not run until all others have left, and there is much to be
+/// written to them.
+fn busy() {
+    let joined = join_from_environment(None).unwrap();
+    say("joined");
+    wait_for_order();
+    let (go_on, told) = std::sync::mpsc::channel::<()>();
+    let (stands, stood) = std::sync::mpsc::channel::<()>();
+    joined.plane.process().spawn(async move {
+        drop(stands);
+        let _ = told.recv();
+    });
+    let _ = stood.recv();
+    say("busy");
+    wait_for_order();
+    let (own, count) = (joined.plane.rank(), joined.plane.world_size());
+    for peer in (0..count).filter(|rank| *rank != own) {
+        for _ in 0..3 {
+            let message = Message::new(1, Bytes::from(vec![0; 300_000]));
+            joined.plane.send(peer, message).unwrap();
+        }
+    }
+    drop(go_on);
+    let mut left = 0;
+    while left < count - 1 && joined.plane.failure().is_none() {
+        let news = joined.recorded.leaves.recv_timeout(LOOK);
+        left += u32::from(news.is_ok());
+    }
+    say(format!("{left} ranks have left"));
+    say_failure(&joined);
+    joined.plane.leave(Duration::from_secs(10));
+}
+
+fn say_failure(joined: &Joined) {
+    say(match joined.plane.failure() {
+        None => "no failure".to_owned(),
+        Some(error) => format!("failed: {error}"),
+    });
+}
+
+/// Joins, and when told to says something to rank 0, to which it has no link.
+fn stranger() {
+    let joined = join_from_environment(None).unwrap();
+    say("joined");
+    wait_for_order();
+    let message = || Message::new(1, Bytes::new());
+    joined.plane.send(0, message()).unwrap();
+    let left = joined.recorded.leaves.recv().unwrap();
+    say(format!("rank {left} has left"));
+    let error = joined.plane.send(0, message()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+    say_failure(&joined);
 }
 
 /// Serves the rendezvous table without being a rank, until it is killed.

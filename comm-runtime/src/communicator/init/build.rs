@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
 
 use comm_core::fifo::FifoLayout;
 use comm_core::{Error, ErrorKind, PeerInfo, Result, Transport};
@@ -22,6 +21,7 @@ use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey};
 use crate::plan::{Planner, RankOrder};
 use crate::region::Neighbours;
+use crate::settings::CHANNELS;
 use crate::wait::WaitPolicy;
 use crate::worker::WorkerPool;
 
@@ -51,7 +51,7 @@ impl CommunicatorBuilder {
         if let Meeting::Address(RendezvousAddress::UniqueId(id)) = &meeting {
             self.control.secret = Some(id.secret()?);
         }
-        FifoLayout::new(self.settings.plan.step_bytes)?;
+        self.check_plan()?;
         let order = self.order()?;
         let fork = ForkGuard::new()?;
         let options = self.control.process_options();
@@ -83,7 +83,7 @@ impl CommunicatorBuilder {
         facts.unavailable = reasons
             .filter_map(|(name, reason)| Some((name.clone(), reason.clone()?)))
             .collect();
-        let joined_by = Instant::now() + self.control.join_timeout;
+        let joined_by = self.control.join_deadline();
         let mut options = JoinOptions::new(rank, world_size, rendezvous)
             .deadline(joined_by)
             .secret(self.control.secret.clone())
@@ -191,6 +191,20 @@ impl CommunicatorBuilder {
         Ok(self.settings.transports.clone())
     }
 
+    /// What the environment's parser has looked at, in case the program said otherwise.
+    fn check_plan(&self) -> Result<()> {
+        let plan = &self.settings.plan;
+        FifoLayout::new(plan.step_bytes)?;
+        if !CHANNELS.contains(&plan.channels) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the number of channels must be from 1 to 64",
+            )
+            .with("channels", plan.channels));
+        }
+        Ok(())
+    }
+
     /// Makes the transports; one that cannot be made is listed with the reason.
     fn make_transports(
         &mut self,
@@ -215,7 +229,7 @@ impl CommunicatorBuilder {
                 }
                 Err(error) => {
                     tracing::info!(transport = %name, %error, "transport unavailable");
-                    table.push((name.clone(), Some(error.to_string())));
+                    table.push((name.clone(), Some(reason(&error))));
                 }
             }
         }
@@ -239,4 +253,11 @@ impl CommunicatorBuilder {
         .chain(self.shared.iter().cloned())
         .collect()
     }
+}
+
+/// The text of an error for whoever reads that a transport is unavailable, which it need not repeat.
+fn reason(error: &Error) -> String {
+    let text = error.to_string();
+    let kind = format!("{}: ", ErrorKind::Unavailable);
+    text.strip_prefix(&kind).unwrap_or(&text).to_owned()
 }

@@ -44,6 +44,10 @@ use table::{decode, encode};
 /// How long a rank waits for rank 0 before it leaves word that it is here.
 const PRESENCE_DELAY: Duration = Duration::from_secs(1);
 
+/// The most ranks that a communicator may have. Every rank keeps something of every other one, so a
+/// number that somebody mistyped must not become memory.
+const MAX_WORLD_SIZE: u32 = 1 << 16;
+
 /// What rank 0 publishes for all.
 #[derive(Debug, Serialize, Deserialize)]
 struct Opening {
@@ -132,14 +136,17 @@ impl Attempt {
         let JoinOptions {
             rank, world_size, ..
         } = self.options;
-        if rank < world_size {
+        let what_is_wrong = if world_size > MAX_WORLD_SIZE {
+            format!("a world has at most {MAX_WORLD_SIZE} ranks")
+        } else if rank >= world_size {
+            "ranks go from 0 to the world size, exclusive".to_owned()
+        } else {
             return Ok(());
-        }
+        };
         let error = Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "pid {} on {} was started as rank {rank} of a world of {world_size}; ranks go \
-                 from 0 to the world size, exclusive",
+                "pid {} on {} was started as rank {rank} of a world of {world_size}; {what_is_wrong}",
                 self.facts.pid, self.facts.host_name
             ),
         );

@@ -102,6 +102,9 @@ struct Peer {
     route: Option<UnboundedSender<Outgoing>>,
     /// Why the peer could not be reached.
     unreachable: Option<Error>,
+    /// It has said goodbye, at least over one link.
+    goodbye: bool,
+    /// Nothing more comes from it.
     left: bool,
 }
 
@@ -277,7 +280,7 @@ impl Member {
         blocks
     }
 
-    /// Whether the peer said goodbye.
+    /// Whether the peer has left and everything that it sent was read.
     pub(crate) fn has_left(&self, peer: Rank) -> bool {
         lock(&self.state)
             .peers

@@ -8,6 +8,10 @@
 //!   links, and each end sends on its own.
 //! * A link that ends without a goodbye means that the peer died. The member then fails with a
 //!   cause that names the peer, and tells everybody.
+//! * A peer has left when it has said goodbye and no link to it is left: what it sent over another one
+//!   before may be read later than the first goodbye.
+//! * A peer to which there never was a link says no goodbye. If nobody knows it any more, or listens where
+//!   it was, it has left: had it died, its neighbours would tell.
 //! * A member that leaves says goodbye on every link and waits until the peers have read it. One
 //!   that is abandoned closes its links without a word: its peers count it as dead.
 
@@ -165,10 +169,9 @@ impl Member {
             let (joined, leaving) = (state.joined, state.leaving);
             let entry = &mut state.peers[peer as usize];
             entry.route = None;
-            // After the join, a listener that does not know the member any more says that the
-            // member has left.
-            let left = joined && failure.reason == Some(RejectReason::Unknown);
-            entry.left |= left;
+            // Before the end of the join nobody leaves.
+            let gone = failure.reason == Some(RejectReason::Unknown) || failure.is_refusal;
+            let left = joined && (gone || entry.goodbye);
             if !left {
                 entry.unreachable = Some(error.clone());
             }
@@ -177,7 +180,7 @@ impl Member {
         self.changed.notify_waiters();
         if left {
             tracing::debug!(peer, "messages for a rank that has left were dropped");
-            self.handler.on_leave(peer);
+            self.note_goodbye(peer);
         } else if joined && !leaving {
             self.fail(Failure {
                 origin: self.rank,
@@ -185,6 +188,23 @@ impl Member {
                 kind: ErrorKind::PeerFailed,
                 message: error.to_string(),
             });
+        }
+    }
+
+    /// Takes note that the peer says nothing more over one link; it has left if there is no other.
+    fn note_goodbye(&self, peer: Rank) {
+        let has_left = {
+            let mut state = lock(&self.state);
+            let speaks = |link: &Link| link.peer == peer && link.open;
+            let is_last = !state.links.values().any(speaks);
+            let entry = &mut state.peers[peer as usize];
+            entry.goodbye = true;
+            is_last && !std::mem::replace(&mut entry.left, is_last)
+        };
+        if has_left {
+            tracing::debug!(rank = self.rank, peer, "a rank has left");
+            self.changed.notify_waiters();
+            self.handler.on_leave(peer);
         }
     }
 
@@ -229,22 +249,20 @@ impl Member {
     }
 
     fn link_ended(&self, number: u64, peer: Rank, end: LinkEnd) {
-        let (first_goodbye, ignore) = {
+        let goodbye = matches!(end, LinkEnd::PeerLeft);
+        let (is_over, ignore) = {
             let mut state = lock(&self.state);
             state.links.remove(&number);
             let leaving = state.leaving;
-            let Some(entry) = state.peers.get_mut(peer as usize) else {
+            let Some(entry) = state.peers.get(peer as usize) else {
                 return;
             };
-            let goodbye = matches!(end, LinkEnd::PeerLeft);
-            let first_goodbye = goodbye && !entry.left;
-            entry.left |= goodbye;
-            (first_goodbye, leaving || entry.left)
+            let is_over = goodbye || entry.goodbye;
+            (is_over, leaving || is_over)
         };
         self.changed.notify_waiters();
-        if first_goodbye {
-            tracing::debug!(rank = self.rank, peer, "a rank has left");
-            self.handler.on_leave(peer);
+        if is_over {
+            self.note_goodbye(peer);
         }
         let name = self.name_of(peer);
         let message = match end {
@@ -331,3 +349,6 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@
 //!   happens completely or fails because the key is taken. Readers check length and hash, so a
 //!   file system that shows files before their content (NFS) does no harm.
 //! * Nobody notifies anybody: look-ups poll, every 5 ms at first and every 100 ms later.
+//! * The directory is created if it is not there, but none above it: a path that is misspelt, or
+//!   whose file system is not mounted on this host, is an error instead of a place of one's own.
 //! * A rendezvous removes its entries, and the directory if it created it, when it is dropped. A
 //!   `fault` stays a second longer, for the others to read. What a killed job left behind is an
 //!   error that names the directory.
@@ -182,11 +184,21 @@ fn publish(directory: &Path, mine: &Mutex<Mine>, key: &str, value: &Bytes) -> Re
         Error::system("writing to the rendezvous directory", error)
             .with("directory", directory.display())
     };
+    let describe_or_advise = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Error::new(
+            ErrorKind::Rendezvous,
+            "there is nothing in which the rendezvous directory could be created; check the path, \
+             and that the file system which the ranks share is mounted on this host",
+        )
+        .with("directory", directory.display())
+        .with_source(error),
+        _ => describe(error),
+    };
     if value.len() > super::wire::MAX_VALUE_BYTES {
         return Err(Error::new(ErrorKind::Rendezvous, "the value is too large"));
     }
     if !directory.is_dir() {
-        fs::create_dir_all(directory).map_err(describe)?;
+        create(directory).map_err(describe_or_advise)?;
         lock(mine).directory = true;
     }
     let name = file_name(key);
@@ -221,6 +233,14 @@ fn publish(directory: &Path, mine: &Mutex<Mine>, key: &str, value: &Bytes) -> Re
             Err(stale(directory, &path))
         }
         Err(error) => Err(describe(error)),
+    }
+}
+
+/// Creates a directory, which another rank may do at the same time.
+fn create(directory: &Path) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+        created => created,
     }
 }
 
@@ -289,6 +309,19 @@ mod tests {
         assert!(error.message().contains(&name), "{error}");
         let path = directory.path().join(file_name("world/rank/0"));
         assert_eq!(read(&path).unwrap(), Some(value("a")));
+    }
+
+    #[test]
+    fn the_directory_is_created_but_none_above_it() {
+        let shared = tempfile::tempdir().unwrap();
+        let mine = Mutex::default();
+        publish(&shared.path().join("job"), &mine, "key", &value("a")).unwrap();
+        let misspelt = shared.path().join("shraed");
+        let error = publish(&misspelt.join("job"), &mine, "key", &value("a")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Rendezvous);
+        let name = misspelt.display().to_string();
+        assert!(error.to_string().contains(&name), "{error}");
+        assert!(!misspelt.exists());
     }
 
     #[test]

@@ -88,7 +88,11 @@ impl Client {
                  serves it was started",
             )
             .with_source(trouble.clone()),
-            (None, None) => Error::new(ErrorKind::Rendezvous, "the rendezvous was not reached"),
+            (None, None) => Error::new(
+                ErrorKind::Rendezvous,
+                "what listens at the rendezvous has not answered; check its address, and that no \
+                 other program has the port",
+            ),
             (Some(_), _) => Error::new(ErrorKind::Timeout, "nobody has published the key"),
         }
     }

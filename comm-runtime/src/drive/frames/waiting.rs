@@ -133,7 +133,7 @@ impl Core {
         // Nobody waits for what is under way, but perhaps for what comes after it.
         let mut behind = is_given_up.then(|| driving.queued_limit(now)).flatten();
         let state: &mut LaneState = driving;
-        let since = state.stall.begin(now);
+        let since = state.stall.watch(now);
         let mut next: Option<Instant> = None;
         let sent = state.send.sent.awaited_mut().map(|sent| &mut sent.limit);
         let send = state.send.current.as_mut().map(|op| &mut op.limit);
@@ -164,6 +164,7 @@ impl Core {
                 signature,
                 waits_for: vec![peer],
                 since,
+                looked: state.stall.looked().unwrap_or(since),
                 holds_user,
             };
             lane.set_blocked(Some(blocked.clone()));

@@ -120,18 +120,22 @@ impl Core {
             .iter()
             .map(|(name, reason)| format!("{name}: {reason}"))
             .collect();
+        let (why, advice) = if reasons.is_empty() {
+            (
+                "none is compiled in or registered".to_owned(),
+                "Enable a Cargo feature of comm-api, such as `shm` or `tcp`",
+            )
+        } else {
+            (
+                reasons.join("; "),
+                "Build all ranks with the same Cargo features, or allow more by COMM_TRANSPORTS",
+            )
+        };
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "no transport connects {} to {}; {}. Build all ranks with the same Cargo features, \
-                 or allow more by COMM_TRANSPORTS",
-                edge.sender,
-                edge.receiver,
-                if reasons.is_empty() {
-                    "none is compiled in or registered".to_owned()
-                } else {
-                    reasons.join("; ")
-                }
+                "no transport connects {} to {}; {why}. {advice}",
+                edge.sender, edge.receiver,
             ),
         )
         .with("sender_has", transports_of(edge.sender))
