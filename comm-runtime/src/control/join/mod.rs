@@ -234,7 +234,10 @@ impl Attempt {
             self.compare(&registration)?;
             neighbours.push(registration.info.rank);
             member.learn(registration.info.clone());
-            member.route(registration.info.rank)?;
+            if let Err(error) = member.route(registration.info.rank) {
+                // It was here and has left already: it has published why.
+                return Err(self.better_reason(member.failure().unwrap_or(error)).await);
+            }
         }
         tracing::debug!(rank, elapsed = ?self.start.elapsed(), "join: found its neighbours");
         for neighbour in neighbours {
@@ -272,7 +275,7 @@ impl Attempt {
         let gather = Arc::clone(member).allgather(Use::Facts, 0, own, deadline);
         let values = match gather.await {
             Ok(values) => values,
-            Err(error) if member.failure().is_some() => {
+            Err(error) if member.failure().is_some() || error.kind() == ErrorKind::PeerFailed => {
                 return Err(self.better_reason(error).await);
             }
             Err(error) => return Err(error.into()),

@@ -15,7 +15,7 @@ use crate::control::rendezvous::REFUSED_KEY;
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a rank that lost a peer waits for a better reason than that loss.
-const REASON_LIMIT: Duration = Duration::from_millis(200);
+const REASON_LIMIT: Duration = Duration::from_secs(1);
 
 /// Why a join failed.
 pub(super) struct Failed {
