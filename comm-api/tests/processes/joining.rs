@@ -79,7 +79,7 @@ pub(crate) fn job_ids() -> Result<(), Failed> {
 }
 
 pub(crate) fn own_job_ids() -> Result<(), Failed> {
-    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "2");
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "5");
     let workers = (0..2).map(|rank| {
         let id = if rank == 0 { "one" } else { "other" };
         job.start(rank, 2, &[("COMM_JOB_ID", id)])

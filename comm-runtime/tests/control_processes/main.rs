@@ -273,10 +273,8 @@ fn a_goodbye_counts() {
     let mut busy = workers.remove(0);
     busy.go_on();
     assert_eq!(busy.line(), "busy");
-    for mut worker in workers {
-        worker.go_on();
-        worker.wait();
-    }
+    workers.iter_mut().for_each(Worker::go_on);
+    workers.into_iter().for_each(Worker::wait);
     busy.go_on();
     assert_eq!(busy.line(), "4 ranks have left");
     assert_eq!(busy.line(), "no failure");

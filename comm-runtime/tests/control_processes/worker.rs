@@ -97,7 +97,7 @@ fn part() {
     let joined = join_from_environment(None).unwrap();
     say("joined");
     wait_for_order();
-    joined.plane.leave(Duration::from_millis(50));
+    joined.plane.leave(Duration::from_secs(1));
 }
 
 /// Joins; its control thread then does not run until all others have left, and there is much to be
