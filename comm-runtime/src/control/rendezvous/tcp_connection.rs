@@ -81,7 +81,11 @@ impl Client {
     /// The error of a request whose deadline has passed.
     pub(super) fn late(&self) -> Error {
         let state = lock(&self.state);
-        match (&state.outbox, &state.trouble) {
+        // A table of another job says more than the broken connections after its end.
+        match (
+            &state.outbox,
+            state.stranger.as_ref().or(state.trouble.as_ref()),
+        ) {
             (None, Some(trouble)) => Error::new(
                 ErrorKind::Rendezvous,
                 "the rendezvous cannot be reached; check its address and that the rank that \
