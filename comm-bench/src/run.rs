@@ -5,7 +5,7 @@ use comm_api::{Communicator, Error, ErrorKind, PeerInfo, Result};
 use crate::batches;
 use crate::coordinator::Coordinator;
 use crate::edges::{self, EdgeUse};
-use crate::operation::{Calls, Case, Operation, Route, init, repeatable};
+use crate::operation::{BufferOptions, Calls, Case, Operation, Route, init, repeatable};
 use crate::row::Row;
 use crate::size::Size;
 use crate::statistics::TimeUs;
@@ -136,8 +136,11 @@ impl Run<'_> {
             &comm,
             dtype,
             redop,
-            largest,
-            self.suite.mem_alloc,
+            BufferOptions {
+                largest_count: largest,
+                mem_alloc: self.suite.mem_alloc,
+                fresh: self.suite.fresh,
+            },
         )?;
 
         let (mut edges, mut wrong) = (Vec::new(), 0);

@@ -41,6 +41,10 @@ pub struct Suite {
     /// the ranks of one host read them directly.
     #[serde(default)]
     pub mem_alloc: bool,
+    /// Whether every rank writes its input before each call of a collective and reads the result after it,
+    /// within the measured time: otherwise a peer finds the input of earlier calls in its own cache.
+    #[serde(default)]
+    pub fresh: bool,
     /// Whether results are checked.
     pub check: bool,
     /// How long one size in one place is measured, roughly.
@@ -61,6 +65,7 @@ impl Default for Suite {
             redops: vec![ReduceOp::Sum],
             places: Places::Both,
             mem_alloc: false,
+            fresh: false,
             check: true,
             time: Duration::from_millis(200),
         }

@@ -1,5 +1,7 @@
 //! All-gather, in place and out of place. The size is that of the gathered buffer.
 
+use std::ops::Range;
+
 use comm_api::{OperationKind, Result};
 
 use super::blocks::Blocks;
@@ -11,6 +13,16 @@ pub(super) struct AllGather;
 
 impl Kind for AllGather {
     const KIND: OperationKind = OperationKind::AllGather;
+
+    fn own(turn: &Turn<'_>, len: usize) -> Range<usize> {
+        if turn.case.in_place {
+            let block = len / turn.ranks() as usize;
+            let start = turn.rank() as usize * block;
+            start..start + block
+        } else {
+            0..len / turn.ranks() as usize
+        }
+    }
 
     fn call<T: Number>(turn: &Turn<'_>, input: &[T], output: &mut [T]) -> Result<()> {
         if turn.case.in_place {

@@ -1,7 +1,9 @@
 //! What all collectives have in common when they are measured.
 
 use std::fmt::Debug;
+use std::hint::black_box;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use comm_api::{Communicator, OperationKind, ReduceOp, Result};
 
@@ -11,10 +13,18 @@ use crate::number::Number;
 /// The rank that the others send to or receive from, where one of them is special.
 pub(super) const ROOT: u32 = 0;
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
 /// A collective.
 pub(super) trait Kind: Debug {
     const KIND: OperationKind;
     const REDUCES: bool = false;
+
+    /// Which elements of the buffer with this rank's values, `len` long, are its own.
+    fn own(_turn: &Turn<'_>, len: usize) -> Range<usize> {
+        0..len
+    }
 
     /// Makes one call. `input` and `output` are as long as all blocks together, where there are
     /// blocks; in place, `output` is the buffer.
@@ -93,9 +103,21 @@ impl<T: Number, K: Kind> Calls for Collective<'_, T, K> {
 
     fn run(&mut self, calls: u64) -> Result<()> {
         let turn = self.turn(0);
-        let (input, output) = self.buffers.both()?;
+        let (fresh, resting) = (
+            self.buffers.fresh,
+            T::resting(K::REDUCES.then_some(self.op)),
+        );
+        let (input, output) = self.buffers.both_mut()?;
         for _ in 0..calls {
+            if fresh {
+                let source = turn.source(input, output);
+                let own = K::own(&turn, source.len());
+                black_box(&mut source[own]).fill(resting);
+            }
             K::call(&turn, input, output)?;
+            if fresh {
+                read(output);
+            }
         }
         Ok(())
     }
@@ -104,5 +126,12 @@ impl<T: Number, K: Kind> Calls for Collective<'_, T, K> {
         let turn = self.turn(round);
         let (input, output) = self.buffers.both_mut()?;
         K::check(&turn, input, output)
+    }
+}
+
+/// Reads something of every cache line.
+fn read<T: Number>(values: &[T]) {
+    for value in values.iter().step_by(LINE_BYTES / size_of::<T>()) {
+        black_box(*value);
     }
 }

@@ -1,5 +1,7 @@
 //! Gather to rank 0, in place and out of place. The size is that of the gathered buffer.
 
+use std::ops::Range;
+
 use comm_api::{OperationKind, Result};
 
 use super::blocks::Blocks;
@@ -11,6 +13,11 @@ pub(super) struct Gather;
 
 impl Kind for Gather {
     const KIND: OperationKind = OperationKind::Gather;
+
+    fn own(turn: &Turn<'_>, len: usize) -> Range<usize> {
+        // The root's own block is block 0, the others have only one.
+        0..len / turn.ranks() as usize
+    }
 
     fn call<T: Number>(turn: &Turn<'_>, input: &[T], output: &mut [T]) -> Result<()> {
         let block = output.len() / turn.ranks() as usize;
@@ -26,7 +33,6 @@ impl Kind for Gather {
     fn check<T: Number>(turn: &Turn<'_>, input: &mut [T], output: &mut [T]) -> Result<u64> {
         let blocks = Blocks::new(turn);
         blocks.spoil(output, |owner| blocks.moved::<T>(owner, 0));
-        // The root's own block is block 0, the others have only one.
         let own = blocks.moved::<T>(turn.rank(), 0);
         own.fill(&mut turn.source(input, output)[blocks.range(0)]);
         Self::call(turn, input, output)?;

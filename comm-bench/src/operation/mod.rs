@@ -73,8 +73,18 @@ pub(crate) trait Calls {
     fn check(&mut self, round: u64) -> Result<u64>;
 }
 
-/// The repeatable operation of this name with buffers for up to `largest_count` elements, which come
-/// from [`Communicator::mem_alloc`] if `mem_alloc` says so.
+/// What buffers are made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferOptions {
+    /// The most elements of one buffer.
+    pub(crate) largest_count: usize,
+    /// Whether they come from [`Communicator::mem_alloc`].
+    pub(crate) mem_alloc: bool,
+    /// Whether collectives have their input written before each call and their result read after it.
+    pub(crate) fresh: bool,
+}
+
+/// The repeatable operation of this name with its buffers.
 ///
 /// # Errors
 ///
@@ -84,20 +94,19 @@ pub(crate) fn repeatable<'a>(
     comm: &'a Communicator,
     dtype: DType,
     op: Option<ReduceOp>,
-    largest_count: usize,
-    mem_alloc: bool,
+    options: BufferOptions,
 ) -> Result<Box<dyn Calls + 'a>> {
     match dtype {
-        DType::F32 => typed::<f32>(operation, comm, op, largest_count, mem_alloc),
-        DType::F64 => typed::<f64>(operation, comm, op, largest_count, mem_alloc),
-        DType::F16 => typed::<f16>(operation, comm, op, largest_count, mem_alloc),
-        DType::Bf16 => typed::<bf16>(operation, comm, op, largest_count, mem_alloc),
-        DType::I8 => typed::<i8>(operation, comm, op, largest_count, mem_alloc),
-        DType::U8 => typed::<u8>(operation, comm, op, largest_count, mem_alloc),
-        DType::I32 => typed::<i32>(operation, comm, op, largest_count, mem_alloc),
-        DType::U32 => typed::<u32>(operation, comm, op, largest_count, mem_alloc),
-        DType::I64 => typed::<i64>(operation, comm, op, largest_count, mem_alloc),
-        DType::U64 => typed::<u64>(operation, comm, op, largest_count, mem_alloc),
+        DType::F32 => typed::<f32>(operation, comm, op, options),
+        DType::F64 => typed::<f64>(operation, comm, op, options),
+        DType::F16 => typed::<f16>(operation, comm, op, options),
+        DType::Bf16 => typed::<bf16>(operation, comm, op, options),
+        DType::I8 => typed::<i8>(operation, comm, op, options),
+        DType::U8 => typed::<u8>(operation, comm, op, options),
+        DType::I32 => typed::<i32>(operation, comm, op, options),
+        DType::U32 => typed::<u32>(operation, comm, op, options),
+        DType::I64 => typed::<i64>(operation, comm, op, options),
+        DType::U64 => typed::<u64>(operation, comm, op, options),
         other => Err(Error::new(
             ErrorKind::Unsupported,
             "the benchmark measures the types that can be reduced: f32, f64, f16, bf16, i8, u8, \
@@ -111,10 +120,9 @@ fn typed<'a, T: Number>(
     operation: Operation,
     comm: &'a Communicator,
     op: Option<ReduceOp>,
-    largest_count: usize,
-    mem_alloc: bool,
+    options: BufferOptions,
 ) -> Result<Box<dyn Calls + 'a>> {
-    let buffers = Buffers::<T>::new(mem_alloc.then_some(comm), largest_count)?;
+    let buffers = Buffers::<T>::new(comm, options)?;
     let op = op.unwrap_or(ReduceOp::Sum);
     Ok(match operation {
         Operation::AllReduce => collective::<T, AllReduce>(comm, op, buffers),
@@ -152,15 +160,19 @@ struct Buffers<T> {
     input: TensorMut,
     output: TensorMut,
     case: Case,
+    fresh: bool,
     element: std::marker::PhantomData<T>,
 }
 
 impl<T: Number> Buffers<T> {
-    /// Buffers that the other ranks of this host may read, if a communicator is given.
-    fn new(comm: Option<&Communicator>, largest_count: usize) -> Result<Self> {
-        let allocate = || match comm {
-            Some(comm) => comm.mem_alloc(T::DTYPE, &[largest_count]),
-            None => TensorMut::zeros(T::DTYPE, &[largest_count]),
+    fn new(comm: &Communicator, options: BufferOptions) -> Result<Self> {
+        let shape = [options.largest_count];
+        let allocate = || {
+            if options.mem_alloc {
+                comm.mem_alloc(T::DTYPE, &shape)
+            } else {
+                TensorMut::zeros(T::DTYPE, &shape)
+            }
         };
         Ok(Self {
             input: allocate()?,
@@ -169,6 +181,7 @@ impl<T: Number> Buffers<T> {
                 count: 0,
                 in_place: false,
             },
+            fresh: options.fresh,
             element: std::marker::PhantomData,
         })
     }

@@ -93,6 +93,11 @@ pub struct Options {
     #[arg(long)]
     pub mem_alloc: bool,
 
+    /// Write the input of collectives before each call and read the result after it, within the measured
+    /// time, as programs do: otherwise peers find the input of earlier calls in their caches.
+    #[arg(long, conflicts_with = "against")]
+    pub fresh: bool,
+
     /// Write one JSON object per line and row to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -188,6 +193,7 @@ impl Options {
                 _ => Places::Both,
             },
             mem_alloc: self.mem_alloc,
+            fresh: self.fresh,
             check: !self.no_check,
             time: self.time.unwrap_or_else(|| Suite::default().time),
         }
@@ -274,6 +280,13 @@ pub(super) mod tests {
     fn buffers_are_plain_unless_asked_for() {
         assert!(!parse("").unwrap().suite(vec![]).mem_alloc);
         assert!(parse("--mem-alloc").unwrap().suite(vec![]).mem_alloc);
+    }
+
+    #[test]
+    fn inputs_stay_as_they_are_unless_asked_for_and_are_those_of_one_system() {
+        assert!(!parse("").unwrap().suite(vec![]).fresh);
+        assert!(parse("--fresh").unwrap().suite(vec![]).fresh);
+        assert!(parse("--fresh --against openmpi").is_err());
     }
 
     #[test]

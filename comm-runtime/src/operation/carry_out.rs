@@ -27,13 +27,18 @@ use crate::edge::ends::{Identity, Outgoing, RecvEnd, Taken};
 use crate::plan::{Plan, Resolved};
 use crate::region::PeerBytes;
 
-/// From this size on a step is offered, where that is possible: below, the kernel's part of a copy
-/// between processes, and the wait for it at the end, cost more than the second copy.
+/// From this size on a step is offered, where that is possible: below, the wait for the peer at the end
+/// costs more than the second copy.
 pub(crate) const OFFER_FROM_BYTES: usize = 16 << 10;
 
+/// From this size on a block that all ranks exchange is offered to other processes, to be copied by the
+/// system. Below, slots lose less with old data than they win with data that was just written, which the
+/// system's copy does not ask for ahead.
+pub(super) const PULLED_FROM_BYTES: usize = 128 << 10;
+
 /// Sizes of a block that flows one way and is offered to other processes, to be copied by the system.
-/// Below, slots are as fast, and faster with data that was just written; above, both CPUs are needed.
-pub(super) const ONE_WAY_PULLS_BYTES: RangeInclusive<usize> = 64 << 10..=512 << 10;
+/// Below as above; beyond, both CPUs are needed.
+pub(super) const ONE_WAY_PULLS_BYTES: RangeInclusive<usize> = 128 << 10..=512 << 10;
 
 /// What all programs of an operation have in common.
 #[derive(Debug)]

@@ -90,6 +90,10 @@ enum OfferOf {
     Region,
 }
 
+/// Bytes of the smallest result whose operands other processes copy by the system: below, slots lose less
+/// with old data than they win with data that was just written.
+const PULLED_FROM_BYTES: usize = 256 << 10;
+
 /// Up to this size of the whole buffer chunks are offered: what the second-level caches hold.
 const OFFER_TO_BYTES: usize = 1 << 20;
 
@@ -271,7 +275,13 @@ impl<P: Deref<Target = Plan>> OneShotReduce<P> {
             return Some(OfferOf::Region);
         }
         let whole_bytes = self.plan.count * self.plan.element_bytes;
-        (!in_place && whole_bytes <= OFFER_TO_BYTES).then_some(OfferOf::Plain)
+        let from_bytes = if end.is_pulled() {
+            PULLED_FROM_BYTES
+        } else {
+            OFFER_FROM_BYTES
+        };
+        let offers = !in_place && (from_bytes..=OFFER_TO_BYTES).contains(&whole_bytes);
+        offers.then_some(OfferOf::Plain)
     }
 
     fn send_chunk(&mut self, ends: &mut Ends) -> Result<bool> {

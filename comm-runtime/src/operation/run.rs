@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use comm_core::{OperationKind, Result};
 
-use super::carry_out::{Context, ONE_WAY_PULLS_BYTES};
+use super::carry_out::{Context, ONE_WAY_PULLS_BYTES, PULLED_FROM_BYTES};
 use super::direct_blocks::DirectBlocks;
 use super::offered_blocks::OfferedBlocks;
 use super::program::Primitive;
@@ -75,6 +75,11 @@ impl<P: Deref<Target = Plan>> ProgramRun<P> {
         let may_offer = plan
             .programs()
             .all(|(program, _)| program.keeps_what_it_sends(in_place));
+        let may_be_pulled = if one_way {
+            ONE_WAY_PULLS_BYTES.contains(&block_bytes)
+        } else {
+            block_bytes >= PULLED_FROM_BYTES
+        };
         let start = Cursor {
             next: 0,
             blocked_on: None,
@@ -87,7 +92,7 @@ impl<P: Deref<Target = Plan>> ProgramRun<P> {
                 identity,
                 buffers,
                 may_offer,
-                may_be_pulled: !one_way || ONE_WAY_PULLS_BYTES.contains(&block_bytes),
+                may_be_pulled,
                 streams: plan.streams,
                 offered: Vec::new(),
                 mapped: Vec::new(),
