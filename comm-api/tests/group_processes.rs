@@ -1,6 +1,7 @@
 //! Workers of programs that are started apart: this test program starts itself as workers.
 
-use std::net::TcpListener;
+mod process_support;
+
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -151,8 +152,7 @@ fn ended_well(child: &mut Child) -> bool {
 }
 
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", process_support::free_port())
 }
 
 fn started_apart(transport: &str) -> Result<(), Failed> {
