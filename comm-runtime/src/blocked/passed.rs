@@ -14,7 +14,8 @@ use std::collections::HashMap;
 
 use comm_core::{Rank, Signature};
 
-use super::{BlockedReport, Link, is_one_collective};
+use super::circle::is_one_collective;
+use super::{BlockedReport, Link};
 use crate::lane::LaneKey;
 
 /// What the decision about a circle depends on, as far as a chain has it already.
