@@ -35,9 +35,11 @@
 //! * [`transport`]: the suite for transports, and a reference implementation of the contract.
 //! * [`net`]: the suite for network backends, and a mock network and device.
 //! * [`device`]: the suite for devices.
+//! * [`ports`]: ports for jobs that a test starts.
 //! * [`watchdog`]: ends a test that is stuck.
 
 pub mod device;
 pub mod net;
+pub mod ports;
 pub mod transport;
 pub mod watchdog;

@@ -3,14 +3,13 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use comm_api::Result;
+pub(crate) use comm_testkit::ports::free_port;
 use libtest_mimic::Failed;
 
 /// Names the scenario that a worker plays.
@@ -97,25 +96,6 @@ impl Job {
         end((0..world_size)
             .map(|rank| self.start(rank, world_size, &[]))
             .collect())
-    }
-}
-
-/// A port that is free now, and the fifteen behind it are given to no other test of this process.
-///
-/// It is none of those that systems give to sockets that ask for any port: another job would get it
-/// before the one that has it listens there.
-pub(crate) fn free_port() -> u16 {
-    const PORTS: std::ops::Range<u32> = 20_000..32_000;
-    const GIVEN_TOGETHER: u32 = 16;
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    loop {
-        // Processes of other tests begin elsewhere.
-        let turn = std::process::id().wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
-        let place = turn.wrapping_mul(GIVEN_TOGETHER) % (PORTS.end - PORTS.start);
-        let port = u16::try_from(PORTS.start + place).expect("a port");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

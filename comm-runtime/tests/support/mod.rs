@@ -2,9 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +12,7 @@ use comm_runtime::control::rendezvous::TcpRendezvous;
 use comm_runtime::control::{
     ControlHandler, ControlPlane, JobSecret, JoinOptions, Message, Process, ProcessOptions,
 };
+pub(crate) use comm_testkit::ports::free_port;
 
 /// Ends the test process if the test is stuck.
 pub(crate) fn watchdog() -> Watchdog {
@@ -87,25 +86,6 @@ pub(crate) struct Joined {
     pub(crate) plane: Arc<ControlPlane>,
     pub(crate) facts: Vec<PeerInfo>,
     pub(crate) recorded: Recorded,
-}
-
-/// A port that is free now, and the fifteen behind it are given to no other test of this process.
-///
-/// It is none of those that systems give to sockets that ask for any port: another job would get it
-/// before the one that has it listens there.
-pub(crate) fn free_port() -> u16 {
-    const PORTS: std::ops::Range<u32> = 20_000..32_000;
-    const GIVEN_TOGETHER: u32 = 16;
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    loop {
-        // Processes of other tests begin elsewhere.
-        let turn = std::process::id().wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
-        let place = turn.wrapping_mul(GIVEN_TOGETHER) % (PORTS.end - PORTS.start);
-        let port = u16::try_from(PORTS.start + place).expect("a port");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 pub(crate) fn soon() -> Instant {
