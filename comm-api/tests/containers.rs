@@ -123,8 +123,10 @@ mod trials {
     /// Both ranks worked, over `transport`, and rank 0 gave all of these reasons.
     fn connected_over(ended: &[Ended], transport: &str, reasons: &[&str]) -> Result<(), Failed> {
         let edge = format!("channel 0): {transport}");
+        // A rank that failed may have done so because of the other one.
+        let all = |failed: Failed| format!("{:?}, of {ended:#?}", failed.message());
         for rank in ended {
-            rank.succeeded_with(&[&edge])?;
+            rank.succeeded_with(&[&edge]).map_err(all)?;
         }
         ended[0].succeeded_with(reasons)
     }

@@ -92,14 +92,14 @@ impl Core {
             wanted.push(if listener::can_bind(v4) { v4 } else { v6 });
         }
         let mut listening = lock(&self.listening);
-        for address in wanted {
-            if listening
-                .iter()
-                .all(|socket| socket.address().ip() != address)
-            {
-                let socket = listener::bind(address, options.port_choice())?;
-                listening.push(Listening::start(self, socket)?);
-            }
+        let known: Vec<IpAddr> = listening
+            .iter()
+            .map(|socket| socket.address().ip())
+            .collect();
+        wanted.retain(|address| !known.contains(address));
+        let reachable = known.iter().any(|address| !address.is_loopback());
+        for socket in listener::bind_present(&wanted, options.port_choice(), reachable)? {
+            listening.push(Listening::start(self, socket)?);
         }
         Ok(())
     }

@@ -3,12 +3,14 @@
 //! # Contract
 //!
 //! * Every suitable address is published, best first, and peers try them all: no guess about the
-//!   one right interface has to be correct.
+//!   one right interface has to be correct. One that went between listing and listening is left out.
 //! * Without a filter, interfaces of container bridges (`docker*`, `virbr*`, `veth*`, `br-*`,
 //!   `cni*`) are used only if there is no other one.
 //! * The filter is a comma-separated list of name prefixes; a leading `^` excludes what matches,
 //!   a leading `=` asks for exact names (`^=` excludes exact names). A filter that leaves no
 //!   interface is an error that lists what there is.
+//! * An interface without a carrier comes after those that have one: systems learn of a carrier late, so
+//!   that the one interface of a container that has just begun may seem to have none.
 //! * Link-local IPv6 addresses are never used: they mean nothing without an interface number.
 
 use std::fmt;
@@ -25,6 +27,8 @@ const BRIDGE_PREFIXES: [&str; 5] = ["docker", "virbr", "veth", "br-", "cni"];
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
+    /// Whether something is at the other end of the link, as far as the system knows by now.
+    pub(crate) running: bool,
 }
 
 /// Which interfaces may be used; the value of `COMM_SOCKET_IFNAME`.
@@ -143,9 +147,10 @@ pub(crate) fn select(
 }
 
 /// Smaller is better.
-fn rank(interface: &Interface, chosen_by_user: bool) -> (bool, bool, bool) {
+fn rank(interface: &Interface, chosen_by_user: bool) -> (bool, bool, bool, bool) {
     (
         interface.address.is_loopback(),
+        !interface.running,
         !chosen_by_user && is_bridge(&interface.name),
         interface.address.is_ipv6(),
     )
@@ -181,6 +186,7 @@ mod tests {
         .map(|(name, address)| Interface {
             name: name.into(),
             address: address.parse().unwrap(),
+            running: true,
         })
         .to_vec()
     }
@@ -203,6 +209,19 @@ mod tests {
             select(few, None).unwrap(),
             ["172.17.0.1".parse::<IpAddr>().unwrap()]
         );
+    }
+
+    #[test]
+    fn an_interface_without_a_carrier_is_used_after_the_others_and_before_none() {
+        let mut some = interfaces();
+        for interface in &mut some {
+            interface.running = interface.name == "ib0";
+        }
+        let chosen = select(&some, None).unwrap();
+        let expected = ["10.1.0.5", "10.0.0.5", "fd00::5"];
+        assert_eq!(chosen, expected.map(|text| text.parse::<IpAddr>().unwrap()));
+        some.retain(|interface| interface.name == "eth0" || interface.name == "lo");
+        assert_eq!(select(&some, None).unwrap(), chosen[1..]);
     }
 
     #[test]

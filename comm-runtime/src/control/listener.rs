@@ -123,6 +123,49 @@ pub(crate) fn bind(address: IpAddr, ports: &Ports) -> Result<std::net::TcpListen
     .with("ports", ports))
 }
 
+/// Binds each of `wanted`, in their order; `reachable` says whether other hosts can reach this one
+/// already.
+///
+/// What the system lists need not be there to bind: an interface can go in between (a container's
+/// that ends), and an IPv6 address is listed before it may be used. Such an address is left out.
+///
+/// # Errors
+///
+/// Those of [`bind`], and the last address's if by leaving them out nothing is left by which other
+/// hosts could reach this one.
+pub(crate) fn bind_present(
+    wanted: &[IpAddr],
+    ports: &Ports,
+    mut reachable: bool,
+) -> Result<Vec<std::net::TcpListener>> {
+    let is_network = |address: &IpAddr| !address.is_loopback();
+    let (mut bound, mut missing) = (Vec::new(), None);
+    for address in wanted {
+        match bind(*address, ports) {
+            Ok(listener) => {
+                reachable |= is_network(address);
+                bound.push(listener);
+            }
+            Err(error) if is_network(address) && is_absent(&error) => {
+                tracing::info!(%address, %error, "an address is not used");
+                missing = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match missing {
+        Some(error) if !reachable => Err(error),
+        _ => Ok(bound),
+    }
+}
+
+/// Whether the host does not have the address that was to be bound.
+fn is_absent(error: &Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .is_some_and(|source| source.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
 /// A listening, non-blocking socket on exactly this address.
 pub(crate) fn socket(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let domain = socket2::Domain::for_address(address);
@@ -334,6 +377,32 @@ mod tests {
             let second = bind(LOOPBACK, &Ports::Range(port..=next)).unwrap();
             assert!(second.local_addr().unwrap().port() > port);
         }
+    }
+
+    #[test]
+    fn an_address_that_has_gone_is_left_out_unless_no_other_one_leads_anywhere() {
+        let gone: IpAddr = "198.51.100.1".parse().unwrap();
+        let error = bind_present(&[gone, LOOPBACK], &Ports::Any, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::System);
+        assert!(error.to_string().contains("198.51.100.1"), "{error}");
+
+        // The address of this host by which it reaches others, if it has a network.
+        let own = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+            socket.connect("198.51.100.1:9")?;
+            socket.local_addr()
+        });
+        if let Ok(own) = own.map(|address| address.ip())
+            && !own.is_loopback()
+        {
+            let bound = bind_present(&[gone, own, LOOPBACK], &Ports::Any, false).unwrap();
+            let addresses: Vec<IpAddr> = bound
+                .iter()
+                .map(|listener| listener.local_addr().unwrap().ip())
+                .collect();
+            assert_eq!(addresses, [own, LOOPBACK]);
+        }
+        let more = bind_present(&[gone], &Ports::Any, true).unwrap();
+        assert!(more.is_empty(), "{more:?}");
     }
 
     #[test]

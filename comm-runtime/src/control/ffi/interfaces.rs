@@ -8,7 +8,7 @@ use comm_core::{Error, Result};
 
 use crate::control::interfaces::Interface;
 
-/// The addresses of all interfaces that are up and running, in the system's order.
+/// The addresses of all interfaces that are up, in the system's order.
 ///
 /// # Errors
 ///
@@ -29,8 +29,8 @@ pub(crate) fn enumerate() -> Result<Vec<Interface>> {
         // list before it is freed below.
         let element = unsafe { &*next };
         next = element.ifa_next;
-        let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_uint;
-        if element.ifa_flags as libc::c_uint & wanted != wanted {
+        let has = |flag: libc::c_int| element.ifa_flags as libc::c_uint & flag as libc::c_uint != 0;
+        if !has(libc::IFF_UP) {
             continue;
         }
         if let Some(address) = address_of(element) {
@@ -39,6 +39,7 @@ pub(crate) fn enumerate() -> Result<Vec<Interface>> {
             interfaces.push(Interface {
                 name: name.to_string_lossy().into_owned(),
                 address,
+                running: has(libc::IFF_RUNNING),
             });
         }
     }
