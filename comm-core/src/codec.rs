@@ -13,15 +13,17 @@
 //!   input, and allocates no more than a constant that does not depend on the input.
 //!   (Some damage still decompresses to the right length: frames carry a checksum for that.)
 //! * C4. **Bounds.** If [`Codec::compress_bound`] answers `Some(bound)`, a target of `bound` bytes
-//!   always suffices. With a smaller target compression may answer `None`, "does not fit", which
-//!   is how a sender learns that compression is not worth it.
-//! * C5. **Threads.** A codec is shared by threads and calls of different threads do not wait for
-//!   each other's compression (contexts are pooled).
+//!   always suffices. With a smaller target compression may answer [`Compressed::DoesNotFit`],
+//!   which is how a sender learns that compression is not worth it. With a target of
+//!   [`Codec::target_bytes`], it answers so only if the result would not be smaller than the input.
+//! * C5. **Threads.** A codec is shared by threads, and compressing waits for no other call: a codec
+//!   that has no context left answers [`Compressed::Busy`], and the sender sends the bytes as they
+//!   are. Decompressing has no such way out. It may wait for a context, for a bounded time.
 //! * An empty input is valid and its compressed form may be empty.
 //! * After an error the contents of the target are unspecified.
 //!
 //! ```
-//! use comm_core::{Codec, Error, ErrorKind, Result};
+//! use comm_core::{Codec, Compressed, Error, ErrorKind, Result};
 //!
 //! /// Compresses runs of one byte value and nothing else.
 //! #[derive(Debug)]
@@ -37,14 +39,17 @@
 //!     fn compress_bound(&self, _raw_bytes: usize) -> Option<usize> {
 //!         None
 //!     }
-//!     fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Option<usize>> {
+//!     fn target_bytes(&self, _raw_bytes: usize) -> Option<usize> {
+//!         Some(1)
+//!     }
+//!     fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Compressed> {
 //!         match (raw, target) {
-//!             ([], _) => Ok(Some(0)),
+//!             ([], _) => Ok(Compressed::Bytes(0)),
 //!             ([first, rest @ ..], [byte, ..]) if rest.iter().all(|other| other == first) => {
 //!                 *byte = *first;
-//!                 Ok(Some(1))
+//!                 Ok(Compressed::Bytes(1))
 //!             }
-//!             _ => Ok(None),
+//!             _ => Ok(Compressed::DoesNotFit),
 //!         }
 //!     }
 //!     fn decompress_into(&self, compressed: &[u8], raw: &mut [u8]) -> Result<()> {
@@ -57,16 +62,28 @@
 //! }
 //!
 //! let (mut small, mut back) = ([0; 8], [0; 1000]);
-//! let bytes = OneRun.compress_into(&[7; 1000], &mut small)?.unwrap();
-//! OneRun.decompress_into(&small[..bytes], &mut back)?;
+//! assert_eq!(OneRun.compress_into(&[7; 1000], &mut small)?, Compressed::Bytes(1));
+//! OneRun.decompress_into(&small[..1], &mut back)?;
 //! assert_eq!(back, [7; 1000]);
-//! assert_eq!(OneRun.compress_into(&[1, 2, 3], &mut small)?, None);
+//! assert_eq!(OneRun.compress_into(&[1, 2, 3], &mut small)?, Compressed::DoesNotFit);
 //! # Ok::<(), Error>(())
 //! ```
 
 use std::fmt;
 
 use crate::Result;
+
+/// How an attempt to compress ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Compressed {
+    /// The compressed form is this many bytes at the beginning of the target.
+    Bytes(usize),
+    /// The target is too small for the compressed form, or for this codec to try.
+    DoesNotFit,
+    /// Other calls use all contexts of the codec; nothing was tried.
+    Busy,
+}
 
 /// A lossless compressor; see the [module documentation](self) for the contract.
 pub trait Codec: Send + Sync + fmt::Debug {
@@ -84,20 +101,29 @@ pub trait Codec: Send + Sync + fmt::Debug {
     /// not fit `usize`.
     fn compress_bound(&self, raw_bytes: usize) -> Option<usize>;
 
-    /// Compresses all of `raw` into the beginning of `target`; the number of bytes written, or
-    /// `None` if they do not fit.
+    /// The length of a target for a caller to whom only a result smaller than `raw_bytes` is worth
+    /// anything, or `None` if inputs of this length cannot be compressed.
+    ///
+    /// A codec that stops as soon as its target is full answers `raw_bytes - 1`, which takes less
+    /// memory and ends early. The default is for codecs that want a target for the worst case.
+    fn target_bytes(&self, raw_bytes: usize) -> Option<usize> {
+        self.compress_bound(raw_bytes)
+    }
+
+    /// Compresses all of `raw` into the beginning of `target`. Does not wait.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::ResourceExhausted`](crate::ErrorKind) if there is no memory for a context,
     /// [`ErrorKind::Unavailable`](crate::ErrorKind) if the codec's library fails.
-    fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Option<usize>>;
+    fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Compressed>;
 
-    /// Decompresses all of `compressed` so that it fills `raw` exactly.
+    /// Decompresses all of `compressed` so that it fills `raw` exactly. May wait for a context.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Protocol`](crate::ErrorKind) if `compressed` is damaged or is not the
-    /// compressed form of `raw.len()` bytes; otherwise as for [`Codec::compress_into`].
+    /// compressed form of `raw.len()` bytes; [`ErrorKind::ResourceExhausted`](crate::ErrorKind) if
+    /// no context became free in time; otherwise as for [`Codec::compress_into`].
     fn decompress_into(&self, compressed: &[u8], raw: &mut [u8]) -> Result<()>;
 }

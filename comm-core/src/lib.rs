@@ -28,7 +28,7 @@ pub mod work;
 
 pub use async_trait::async_trait;
 
-pub use codec::Codec;
+pub use codec::{Codec, Compressed};
 pub use conn::{Armed, ConnInfo, MessageRecv, MessageSend, SlotWrite, StepHeader, StepRead};
 pub use device::{Device, DeviceEvent, DeviceMemory, HostDevice};
 pub use dtype::{DType, Element, ReduceOp};

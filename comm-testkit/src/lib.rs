@@ -34,10 +34,12 @@
 //!
 //! * [`transport`]: the suite for transports, and a reference implementation of the contract.
 //! * [`net`]: the suite for network backends, and a mock network and device.
+//! * [`codec`]: the suite for codecs, and data like that of ML jobs.
 //! * [`device`]: the suite for devices.
 //! * [`ports`]: ports for jobs that a test starts.
 //! * [`watchdog`]: ends a test that is stuck.
 
+pub mod codec;
 pub mod device;
 pub mod net;
 pub mod ports;

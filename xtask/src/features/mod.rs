@@ -1,9 +1,10 @@
-//! `cargo xtask features`: comm-api works with each feature alone, with none and with all.
+//! `cargo xtask features`: comm-api and comm-codec work with each feature alone, with none and with
+//! all.
 //!
 //! A feature may only add something, so every subset has to compile and pass its tests; features
 //! alone find a missing `dep:` or `cfg`, all together finds two that exclude each other. With one
 //! feature the tests of [`WITH_ONE`] run, which call everything over every transport that is there;
-//! with all features all tests do. The tests of the default features are those of `cargo xtask test`;
+//! with all features all tests do, and so they do for comm-codec, whose tests take little. The tests of the default features are those of `cargo xtask test`;
 //! documentation tests belong there too, since the guide's programs need a transport. At the end
 //! processes of different builds meet.
 
@@ -15,6 +16,8 @@ use crate::process::{self, Cargo};
 use crate::workspace::{Metadata, Package};
 
 const PACKAGE: &str = "comm-api";
+
+const CODECS: &str = "comm-codec";
 
 /// The tests that run with each feature alone.
 const WITH_ONE: [&str; 6] = [
@@ -29,11 +32,18 @@ const WITH_ONE: [&str; 6] = [
 /// Runs `cargo test` for each selection; stops at the first that does not compile or fails.
 pub(crate) fn run() -> Result<()> {
     let metadata = Metadata::load()?;
-    let package = metadata.package(PACKAGE)?;
+    let with_one = WITH_ONE.iter().flat_map(|name| ["--test", name]);
+    let targets: Vec<_> = std::iter::once("--lib").chain(with_one).collect();
+    run_selections(metadata.package(CODECS)?, &["--lib", "--tests"])?;
+    run_selections(metadata.package(PACKAGE)?, &targets)?;
+    mixed::run()
+}
+
+/// Runs `targets` with no feature and with each alone, and all tests with all features.
+fn run_selections(package: &Package, targets: &[&str]) -> Result<()> {
     for feature in selections(package) {
-        test()
-            .arg("--lib")
-            .args(WITH_ONE.iter().flat_map(|name| ["--test", name]))
+        test(package)
+            .args(targets)
             .arg("--no-default-features")
             .args(
                 feature
@@ -44,13 +54,15 @@ pub(crate) fn run() -> Result<()> {
             .run()?;
     }
     if !all_are_default(package) {
-        test().args(["--lib", "--tests", "--all-features"]).run()?;
+        test(package)
+            .args(["--lib", "--tests", "--all-features"])
+            .run()?;
     }
-    mixed::run()
+    Ok(())
 }
 
-fn test() -> Cargo {
-    process::cargo("test").args(["--package", PACKAGE])
+fn test(package: &Package) -> Cargo {
+    process::cargo("test").args(["--package", &package.name])
 }
 
 /// No feature, and each alone.
