@@ -28,9 +28,12 @@
 //! | `tcp` (default) | TCP between the processes of any hosts; brings `net` |
 //! | `verbs` | RDMA over InfiniBand and RoCE cards (`libibverbs`, loaded at run time); brings `net` |
 //! | `net` | networks of your own, see [`Builder::net_backend`] |
+//! | `lz4` (default) | LZ4 for the [compression of messages](WorkerBuilder::compression) |
+//! | `lz4-c` | LZ4 of the C library: the same format, with `acceleration` |
+//! | `zstd` | Zstandard for the compression of messages |
 //!
-//! A feature adds a candidate for connecting two ranks. It can change the route of a message, never
-//! its content.
+//! A feature adds a candidate for connecting two ranks, or a codec. It can change the route and the
+//! form of a message, never its content.
 
 #![forbid(unsafe_code)]
 
@@ -51,14 +54,15 @@ mod verbs;
 mod worker;
 
 pub use comm_core::{
-    Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,
-    Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
-    Waited, Work,
+    Algorithm, AsyncWork, Codec, Compressed, DType, Element, Error, ErrorKind, MemoryKind,
+    OperationKind, PeerInfo, Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor,
+    TensorLayout, TensorMut, Transport, Waited, Work,
 };
 pub use comm_group::{
-    Allocator, ChannelOrder, ChannelWork, CollWork, Collective, CollectiveGroup, FuncWork,
-    MessageKind, Piggyback, RankPath, Received, RecvOptions, Replies, RequestId, RpcWork,
-    SendOptions, TensorDict, WorkerAddress,
+    Allocator, ChannelOrder, ChannelWork, CodecChoice, CollWork, Collective, CollectiveGroup,
+    CompressionBuilder, CompressionSettings, CompressionStats, FuncWork, MessageKind, Piggyback,
+    RankPath, Received, RecvOptions, Replies, RequestId, RpcWork, SendOptions, TensorDict,
+    WorkerAddress,
 };
 pub use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress, UniqueId};
 pub use comm_runtime::control::{
@@ -88,4 +92,7 @@ mod guide {
     struct FailureHandling;
     #[doc = include_str!("../../docs/point-to-point.md")]
     struct PointToPoint;
+    #[cfg(feature = "lz4")]
+    #[doc = include_str!("../../docs/compression.md")]
+    struct Compression;
 }

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use comm_core::{Error, Rendezvous, Result, Transport};
-use comm_group::WorkerAddress;
+use comm_core::{Codec, Error, Rendezvous, Result, Transport};
+use comm_group::{CompressionSettings, WorkerAddress};
 use comm_runtime::control::rendezvous::RendezvousAddress;
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
 use comm_runtime::{Settings, TransportContext, TransportFactory};
@@ -156,6 +156,23 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets how tensors in messages are compressed; `None`, the default, for not at all. See
+    /// [`comm_group::compression`].
+    ///
+    /// Other workers may have other settings, or none; all need the codec. It is looked for by
+    /// [`WorkerBuilder::build`].
+    pub fn compression(mut self, settings: Option<CompressionSettings>) -> Self {
+        self.inner = self.inner.compression(settings);
+        self
+    }
+
+    /// Adds a codec of your own, for [`WorkerBuilder::compression`] to name and to understand what
+    /// others send.
+    pub fn codec(mut self, codec: Arc<dyn Codec>) -> Self {
+        self.inner = self.inner.codec(codec);
+        self
+    }
+
     /// Restricts the transports to these names, tried in this order.
     pub fn only_transports(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.transports = names.into_iter().map(Into::into).collect();
@@ -196,7 +213,9 @@ impl WorkerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) if no rendezvous is set.
+    /// [`ErrorKind::InvalidConfiguration`](comm_core::ErrorKind) if no rendezvous is set, or a codec
+    /// has a name or number that is taken; [`ErrorKind::Unavailable`](comm_core::ErrorKind) if the
+    /// codec of the compression is not there.
     pub fn build(self) -> Result<Worker> {
         let Self {
             inner,

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comm_core::{Error, ErrorKind, Rank, Result};
 
+use crate::compression::{Compression, CompressionStats};
 use crate::connector::Connector;
 use crate::pool::ReceivePool;
 use crate::{CollectiveGroup, WorkerAddress};
@@ -37,6 +38,7 @@ struct Inner {
     address: WorkerAddress,
     connector: Arc<Connector>,
     pool: Arc<ReceivePool>,
+    compression: Arc<Compression>,
     groups: Mutex<Groups>,
 }
 
@@ -52,11 +54,13 @@ impl Collective {
         address: WorkerAddress,
         connector: Arc<Connector>,
         receive_pool_bytes: usize,
+        compression: Compression,
     ) -> Self {
         let inner = Inner {
             address,
             connector,
             pool: Arc::new(ReceivePool::new(receive_pool_bytes)),
+            compression: Arc::new(compression),
             groups: Mutex::default(),
         };
         Self {
@@ -118,6 +122,7 @@ impl Collective {
             rank,
             Arc::clone(&self.inner.connector),
             Arc::clone(&self.inner.pool),
+            Arc::clone(&self.inner.compression),
         );
         let replaced = groups.by_name.insert(name, group.clone());
         drop(groups);
@@ -142,6 +147,12 @@ impl Collective {
         self.inner.pool.held_bytes()
     }
 
+    /// What has been compressed and decompressed, in all groups.
+    #[must_use]
+    pub fn compression_stats(&self) -> CompressionStats {
+        self.inner.compression.stats()
+    }
+
     /// Closes all groups and gives back everything; no group can be made any more.
     ///
     /// Callable more than once, from any thread; blocks only to close connections.
@@ -157,6 +168,7 @@ impl Collective {
         drop(groups);
         self.inner.connector.close();
         self.inner.pool.clear();
+        self.inner.compression.clear();
     }
 
     pub(crate) fn address(&self) -> &WorkerAddress {

@@ -2,7 +2,8 @@
 //!
 //! From a call to the wire, the modules are, in this order: [`worker`] and [`collective`] (who sends
 //! to whom), [`group`] (order, completion, failures), [`message`] (what a value becomes), and the
-//! frames of [`comm_runtime`], which carry it. [`work`] is what asynchronous calls are made of.
+//! frames of [`comm_runtime`], which carry it. [`compression`] is what may happen to its tensors on the
+//! way. [`work`] is what asynchronous calls are made of.
 //!
 //! This crate knows no transport; `comm-api` brings them in.
 
@@ -10,6 +11,7 @@
 
 pub mod address;
 pub mod collective;
+pub mod compression;
 mod connector;
 pub mod group;
 pub mod message;
@@ -20,6 +22,8 @@ pub mod worker;
 
 pub use address::{RankPath, WorkerAddress};
 pub use collective::Collective;
+pub use comm_codec::{CodecChoice, CompressionBuilder, CompressionSettings};
+pub use compression::CompressionStats;
 pub use connector::TransportHook;
 pub use group::CollectiveGroup;
 pub use message::{MAX_PIGGYBACK_BYTES, MessageKind, Piggyback, Received, TensorDict};

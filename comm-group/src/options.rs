@@ -14,6 +14,7 @@ pub struct SendOptions {
     pub(crate) to: Option<Rank>,
     pub(crate) eager: bool,
     pub(crate) pack: bool,
+    pub(crate) uncompressed: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) piggyback: Option<Piggyback>,
 }
@@ -44,6 +45,14 @@ impl SendOptions {
     #[must_use]
     pub const fn pack(mut self, pack: bool) -> Self {
         self.pack = pack;
+        self
+    }
+
+    /// Sets whether the tensors travel as they are, whatever the worker's settings of
+    /// [compression](crate::compression).
+    #[must_use]
+    pub const fn uncompressed(mut self, uncompressed: bool) -> Self {
+        self.uncompressed = uncompressed;
         self
     }
 

@@ -13,13 +13,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result, Tensor, TensorMut, Work};
+use comm_codec::CompressionSettings;
+use comm_core::{Codec, Error, ErrorKind, Rank, Rendezvous, Result, Tensor, TensorMut, Work};
 use comm_runtime::control::rendezvous::RendezvousAddress;
 use comm_runtime::control::{ControlSettings, JobSecret, Launcher};
 use comm_runtime::{CommunicatorBuilder, Settings};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::compression::{Compression, CompressionStats};
 use crate::connector::{Connector, Meeting, TransportHook};
 use crate::message::Received;
 use crate::{Collective, CollectiveGroup, RankPath, WorkerAddress};
@@ -44,6 +46,8 @@ impl Worker {
             launcher: None,
             transports: Arc::new(Ok),
             receive_pool_bytes: DEFAULT_RECEIVE_POOL_BYTES,
+            compression: None,
+            codecs: Vec::new(),
         }
     }
 
@@ -154,6 +158,12 @@ impl Worker {
         self.group_with(group, rank)?.recv_tensor(tensor)
     }
 
+    /// What has been compressed and decompressed, in all groups.
+    #[must_use]
+    pub fn compression_stats(&self) -> CompressionStats {
+        self.collective.compression_stats()
+    }
+
     /// Closes all groups and gives back everything: see [`Collective::close`].
     pub fn close(&self) {
         self.collective.close();
@@ -176,6 +186,8 @@ pub struct WorkerBuilder {
     launcher: Option<(Launcher, Rank)>,
     transports: TransportHook,
     receive_pool_bytes: usize,
+    compression: Option<CompressionSettings>,
+    codecs: Vec<Arc<dyn Codec>>,
 }
 
 impl WorkerBuilder {
@@ -245,11 +257,26 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets how tensors in messages are [compressed](crate::compression); `None`, the default, for
+    /// not at all. Other workers may have other settings; they need the codec.
+    pub fn compression(mut self, settings: Option<CompressionSettings>) -> Self {
+        self.compression = settings;
+        self
+    }
+
+    /// Adds a codec of the program's own, for `compression` to name and to understand what others
+    /// send.
+    pub fn codec(mut self, codec: Arc<dyn Codec>) -> Self {
+        self.codecs.push(codec);
+        self
+    }
+
     /// The worker. Connects nothing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfiguration`] if no rendezvous is set.
+    /// [`ErrorKind::InvalidConfiguration`] if no rendezvous is set, or a codec has a name or number
+    /// that is taken; [`ErrorKind::Unavailable`] if the codec of the compression is not there.
     pub fn build(self) -> Result<Worker> {
         let meeting = self.meeting.ok_or_else(|| {
             Error::new(
@@ -259,6 +286,8 @@ impl WorkerBuilder {
             )
             .with("worker", &self.address)
         })?;
+        let compression = Compression::new(self.compression, self.codecs)
+            .map_err(|error| error.with("worker", &self.address))?;
         let connector = Connector::new(
             meeting,
             self.control,
@@ -266,8 +295,12 @@ impl WorkerBuilder {
             self.launcher,
             self.transports,
         );
-        let collective =
-            Collective::new(self.address, Arc::new(connector), self.receive_pool_bytes);
+        let collective = Collective::new(
+            self.address,
+            Arc::new(connector),
+            self.receive_pool_bytes,
+            compression,
+        );
         Ok(Worker { collective })
     }
 }
@@ -278,6 +311,7 @@ impl fmt::Debug for WorkerBuilder {
             .field("address", &self.address)
             .field("meeting", &self.meeting)
             .field("receive_pool_bytes", &self.receive_pool_bytes)
+            .field("compression", &self.compression)
             .finish_non_exhaustive()
     }
 }

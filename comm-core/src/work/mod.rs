@@ -178,13 +178,7 @@ impl<T: Send + 'static> Work<T> {
         self,
         convert: impl FnOnce(Result<T>) -> Result<R> + Send + 'static,
     ) -> Work<R> {
-        let source = Arc::clone(&self.shared);
-        let on_cancel: CancelHook = Box::new(move || source.cancel());
-        let shared = Arc::new(Shared::new(Some(on_cancel), self.shared.driver()));
-        let completer = Completer {
-            shared: Some(Arc::clone(&shared)),
-        };
-        self.hand_over(completer, |result, completer| {
+        self.map_later(|result, completer| {
             let outcome = catch_unwind(AssertUnwindSafe(|| convert(result)));
             completer.complete(outcome.unwrap_or_else(|panic| {
                 let text = panic_text(panic.as_ref()).to_owned();
@@ -194,7 +188,24 @@ impl<T: Send + 'static> Work<T> {
                         .with("panic", text),
                 )
             }));
-        });
+        })
+    }
+
+    /// As [`Work::map`], for a conversion that takes its time: `convert` gets a completer that ends
+    /// the returned work, and may keep it to end the work later, on another thread.
+    ///
+    /// If `convert` panics, the work ends with [`ErrorKind::Internal`].
+    pub fn map_later<R: Send + 'static>(
+        self,
+        convert: impl FnOnce(Result<T>, Completer<R>) + Send + 'static,
+    ) -> Work<R> {
+        let source = Arc::clone(&self.shared);
+        let on_cancel: CancelHook = Box::new(move || source.cancel());
+        let shared = Arc::new(Shared::new(Some(on_cancel), self.shared.driver()));
+        let completer = Completer {
+            shared: Some(Arc::clone(&shared)),
+        };
+        self.hand_over(completer, convert);
         Work::new(shared)
     }
 

@@ -19,6 +19,8 @@
 //!   this direction between the two members, on both, with a cause that names group, workers, ranks,
 //!   operation and sequence number. Nothing waits for ever, and other directions go on. A message
 //!   that has arrived but does not decode as the type asked for is an error of that receive alone.
+//! * **Compression** of what `send` takes is off unless the worker's builder switches it on, and has
+//!   rules of its own: [`compression`](crate::compression).
 //! * **Handles.** Asynchronous calls return at once. Dropping a handle detaches; the operation keeps
 //!   its place in the order and the group alive until it has ended. A cancelled receive takes its
 //!   message and drops it; in place of a cancelled send the peer's receive gets
@@ -37,6 +39,7 @@ use comm_core::{Error, ErrorKind, Rank, Result, Work};
 use comm_runtime::Communicator;
 
 use crate::WorkerAddress;
+use crate::compression::{Compression, CompressionStats};
 use crate::connector::{Connector, Joining};
 use crate::pool::ReceivePool;
 use link::Link;
@@ -62,6 +65,7 @@ struct Inner {
     /// `None` if the group came with its communicator.
     connector: Option<Arc<Connector>>,
     pool: Arc<ReceivePool>,
+    compression: Arc<Compression>,
     link: Arc<Link>,
     in_flight: AtomicUsize,
 }
@@ -74,6 +78,7 @@ impl CollectiveGroup {
         rank: Rank,
         connector: Arc<Connector>,
         pool: Arc<ReceivePool>,
+        compression: Arc<Compression>,
     ) -> Self {
         let inner = Inner {
             name,
@@ -82,6 +87,7 @@ impl CollectiveGroup {
             rank,
             connector: Some(connector),
             pool,
+            compression,
             link: Arc::new(Link::new()),
             in_flight: AtomicUsize::new(0),
         };
@@ -92,6 +98,8 @@ impl CollectiveGroup {
 
     /// The ranks of a communicator as a group: rank `r` is the member `name:r`. Nothing has to be
     /// joined any more; messages travel beside the communicator's other operations.
+    ///
+    /// What it sends is not [compressed](crate::compression).
     ///
     /// Make one group of a communicator and clone it: groups of one communicator share its order.
     /// Received messages use up to `receive_pool_bytes` of memory again and again.
@@ -114,6 +122,7 @@ impl CollectiveGroup {
             rank: communicator.rank(),
             connector: None,
             pool: Arc::new(ReceivePool::new(receive_pool_bytes)),
+            compression: Arc::new(Compression::receiving_only()),
             link: Arc::new(Link::connected(communicator)),
             in_flight: AtomicUsize::new(0),
         };
@@ -158,6 +167,12 @@ impl CollectiveGroup {
     #[must_use]
     pub fn communicator(&self) -> Option<Communicator> {
         self.inner.link.ready()
+    }
+
+    /// What has been compressed and decompressed, in all groups of this worker.
+    #[must_use]
+    pub fn compression_stats(&self) -> CompressionStats {
+        self.inner.compression.stats()
     }
 
     /// Joins the other members now instead of with the first message; the handle is done when all

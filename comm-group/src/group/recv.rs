@@ -1,13 +1,14 @@
 //! Receiving messages.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use comm_core::{Error, ErrorKind, Rank, Result, TensorLayout, TensorMut, Work};
 use comm_runtime::{Arrived, FrameHead, FrameOptions};
 use serde::de::DeserializeOwned;
 
 use super::{CollectiveGroup, DIRECT};
-use crate::message::{MessageKind, Received, check_contiguous, decode, layouts};
+use crate::compression::{Compression, Packed};
+use crate::message::{MessageKind, Received, announced, check_contiguous, decode};
 use crate::options::{Placement, RecvOptions};
 use crate::pool::ReceivePool;
 
@@ -29,7 +30,7 @@ impl CollectiveGroup {
     /// As for [`CollectiveGroup::recv`].
     pub fn recv_with<T: DeserializeOwned>(&self, options: RecvOptions) -> Result<Received<T>> {
         let peer = self.peer(options.from)?;
-        let destination = self.destination(options.placement);
+        let destination = Self::destination(options.placement);
         self.recv_frame(peer, destination, frame_options(options.timeout))
     }
 
@@ -84,7 +85,7 @@ impl CollectiveGroup {
         options: RecvOptions,
     ) -> Result<Work<Received<T>>> {
         let peer = self.peer(options.from)?;
-        let destination = self.destination(options.placement);
+        let destination = Self::destination(options.placement);
         self.submit_recv(peer, destination, frame_options(options.timeout))
     }
 
@@ -96,8 +97,7 @@ impl CollectiveGroup {
         options: FrameOptions,
     ) -> Result<Received<T>> {
         let token = self.token(peer);
-        let pool = destination.pool();
-        let open = |head: &FrameHead<'_>| destination.open(head);
+        let (open, arriving) = self.arriving(destination);
         let arrived = match self.inner.link.ready() {
             Some(communicator) => communicator.recv_frame_blocking(peer, open, &options),
             None => self
@@ -105,7 +105,7 @@ impl CollectiveGroup {
                 .and_then(|work| work.take()),
         };
         arrived
-            .and_then(|arrived| received(arrived, pool.as_deref()))
+            .and_then(|arrived| arriving.message(arrived))
             .map_err(|error| token.explain(error))
     }
 
@@ -116,21 +116,48 @@ impl CollectiveGroup {
         options: FrameOptions,
     ) -> Result<Work<Received<T>>> {
         let token = self.token(peer);
-        let pool = destination.pool();
-        let open = |head: &FrameHead<'_>| destination.open(head);
-        match self.submit(move |communicator| communicator.recv_frame(peer, open, &options)) {
-            Ok(work) => Ok(work.map(move |arrived| {
-                arrived
-                    .and_then(|arrived| received(arrived, pool.as_deref()))
-                    .map_err(|error| token.explain(error))
-            })),
-            Err(error) => Err(token.explain(error)),
-        }
+        let (open, arriving) = self.arriving(destination);
+        let work = self
+            .submit(move |communicator| communicator.recv_frame(peer, open, &options))
+            .map_err(|error| token.explain(error))?;
+        Ok(work.map_later(move |arrived, completer| {
+            let compression = Arc::clone(&arriving.compression);
+            let is_packed = arrived.is_ok() && arriving.is_packed();
+            let finish = move || {
+                let message = arrived.and_then(|arrived| arriving.message(arrived));
+                completer.complete(message.map_err(|error| token.explain(error)));
+            };
+            // This thread drives the lane, which has other messages to receive.
+            if is_packed {
+                compression.later(finish);
+            } else {
+                finish();
+            }
+        }))
     }
 
-    fn destination(&self, placement: Placement) -> Destination {
+    /// What provides the memory of the next message, and what makes the message of it.
+    fn arriving(
+        &self,
+        destination: Destination,
+    ) -> (
+        impl FnOnce(&FrameHead<'_>) -> Result<Vec<TensorMut>> + Send + 'static,
+        Arriving,
+    ) {
+        let arriving = Arriving {
+            compression: Arc::clone(&self.inner.compression),
+            pool: Arc::clone(&self.inner.pool),
+            is_pooled: matches!(destination, Destination::Pool),
+            packed: Arc::default(),
+        };
+        let opening = arriving.clone();
+        let open = move |head: &FrameHead<'_>| destination.open(head, &opening);
+        (open, arriving)
+    }
+
+    fn destination(placement: Placement) -> Destination {
         match placement {
-            Placement::Pool => Destination::Pool(Arc::clone(&self.inner.pool)),
+            Placement::Pool => Destination::Pool,
             Placement::Allocator(allocator) => Destination::Allocator(allocator),
         }
     }
@@ -168,21 +195,14 @@ pub(super) fn check_buffer(buffer: &TensorMut) -> Result<()> {
 
 /// Where the tensors of one message go.
 enum Destination {
-    Pool(Arc<ReceivePool>),
+    Pool,
     Allocator(crate::options::Allocator),
     Buffers(Vec<TensorMut>),
 }
 
 impl Destination {
-    fn pool(&self) -> Option<Arc<ReceivePool>> {
-        match self {
-            Self::Pool(pool) => Some(Arc::clone(pool)),
-            Self::Allocator(_) | Self::Buffers(_) => None,
-        }
-    }
-
     /// Looks at the head of a frame and provides memory for it.
-    fn open(self, head: &FrameHead<'_>) -> Result<Vec<TensorMut>> {
+    fn open(self, head: &FrameHead<'_>, arriving: &Arriving) -> Result<Vec<TensorMut>> {
         if head.tag == DIRECT {
             return Err(Error::new(
                 ErrorKind::Mismatch,
@@ -191,11 +211,30 @@ impl Destination {
             ));
         }
         MessageKind::from_wire(head.tag)?;
-        let (layouts, has_body) = layouts(head.header, head.segment_bytes)?;
-        let (tensors, body) = layouts.split_at(layouts.len() - usize::from(has_body));
-        let mut memory = match self {
-            // The body, too: it is large, and gone as soon as the message is put together.
-            Self::Pool(pool) => return layouts.iter().map(|layout| pool.provide(layout)).collect(),
+        let announced = announced(head.header, head.segment_bytes)?;
+        let has_body = usize::from(announced.has_body);
+        let (tensors, body) = announced
+            .layouts
+            .split_at(announced.layouts.len() - has_body);
+        let mut memory = self.provide(tensors, &arriving.pool)?;
+        for layout in body {
+            // Large, and gone as soon as the message is put together.
+            memory.push(match arriving.is_pooled {
+                true => arriving.pool.provide(layout)?,
+                false => TensorMut::zeros(layout.dtype(), layout.shape())?,
+            });
+        }
+        if let Some(blocks) = announced.blocks {
+            let (compression, pool) = (&arriving.compression, &arriving.pool);
+            arriving.keep(compression.set_aside(blocks, &mut memory, pool)?);
+        }
+        Ok(memory)
+    }
+
+    /// Memory for tensors with these layouts.
+    fn provide(self, tensors: &[TensorLayout], pool: &ReceivePool) -> Result<Vec<TensorMut>> {
+        match self {
+            Self::Pool => tensors.iter().map(|layout| pool.provide(layout)).collect(),
             Self::Allocator(allocate) => tensors
                 .iter()
                 .map(|layout| {
@@ -204,7 +243,7 @@ impl Destination {
                     fits(&memory, layout)?;
                     Ok(memory)
                 })
-                .collect::<Result<Vec<_>>>()?,
+                .collect(),
             Self::Buffers(buffers) => {
                 if buffers.len() != tensors.len() {
                     return Err(Error::new(
@@ -217,13 +256,9 @@ impl Destination {
                 for (buffer, layout) in buffers.iter().zip(tensors) {
                     fits(buffer, layout)?;
                 }
-                buffers
+                Ok(buffers)
             }
-        };
-        for layout in body {
-            memory.push(TensorMut::zeros(layout.dtype(), layout.shape())?);
         }
-        Ok(memory)
     }
 }
 
@@ -244,21 +279,45 @@ pub(super) fn fits(buffer: &TensorMut, tensor: &TensorLayout) -> Result<()> {
     ))
 }
 
-/// The message of a frame that has arrived.
-fn received<T: DeserializeOwned>(
-    arrived: Arrived,
-    pool: Option<&ReceivePool>,
-) -> Result<Received<T>> {
-    let kind = MessageKind::from_wire(arrived.tag)?;
-    let segments: Vec<_> = arrived
-        .segments
-        .into_iter()
-        .map(TensorMut::freeze)
-        .inspect(|tensor| {
-            if let Some(pool) = pool {
-                pool.adopt(tensor);
+/// What is known of one message between its head and its end.
+#[derive(Clone)]
+struct Arriving {
+    compression: Arc<Compression>,
+    pool: Arc<ReceivePool>,
+    /// Whether the tensors' memory is the pool's.
+    is_pooled: bool,
+    /// Where compressed tensors go when they have arrived.
+    packed: Arc<Mutex<Option<Packed>>>,
+}
+
+impl Arriving {
+    fn keep(&self, packed: Packed) {
+        *self.packed.lock().unwrap_or_else(PoisonError::into_inner) = Some(packed);
+    }
+
+    fn is_packed(&self) -> bool {
+        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        packed.is_some()
+    }
+
+    /// The message of a frame that has arrived; decompresses it if it is compressed.
+    fn message<T: DeserializeOwned>(self, arrived: Arrived) -> Result<Received<T>> {
+        let kind = MessageKind::from_wire(arrived.tag)?;
+        let mut segments = arrived.segments;
+        let packed = self
+            .packed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(packed) = packed {
+            self.compression.unpack(packed, &mut segments, &self.pool)?;
+        }
+        let segments = segments.into_iter().map(TensorMut::freeze);
+        let segments = segments.inspect(|tensor| {
+            if self.is_pooled {
+                self.pool.adopt(tensor);
             }
-        })
-        .collect();
-    decode(kind, &arrived.header, segments)
+        });
+        decode(kind, &arrived.header, segments.collect())
+    }
 }

@@ -31,15 +31,14 @@ impl CollectiveGroup {
         options: &SendOptions,
     ) -> Result<()> {
         let peer = self.peer(options.to)?;
-        let encoded = encode(message, options.piggyback.as_ref(), options.pack)
-            .map_err(|error| self.inner.of_group(error))?;
+        let encoded = self.encoded(message, options)?;
         self.send_frame(peer, encoded.kind as u8, encoded, options)
     }
 
     /// Sends a message to the other member; the handle is done when it has been received.
     ///
-    /// The message is taken apart before the call returns: the value may change afterwards, and its
-    /// tensors cannot.
+    /// The message is taken apart, and compressed if it is to be, before the call returns: the value
+    /// may change afterwards, and its tensors cannot.
     ///
     /// # Errors
     ///
@@ -59,9 +58,20 @@ impl CollectiveGroup {
         options: &SendOptions,
     ) -> Result<Work<()>> {
         let peer = self.peer(options.to)?;
-        let encoded = encode(message, options.piggyback.as_ref(), options.pack)
-            .map_err(|error| self.inner.of_group(error))?;
+        let encoded = self.encoded(message, options)?;
         self.submit_frame(peer, encoded.kind as u8, encoded, options)
+    }
+
+    /// Takes a message apart and compresses what is worth it.
+    fn encoded<T: Serialize + ?Sized>(
+        &self,
+        message: &T,
+        options: &SendOptions,
+    ) -> Result<Encoded> {
+        let compression = (!options.uncompressed).then_some(&*self.inner.compression);
+        let piggyback = options.piggyback.as_ref();
+        encode(message, piggyback, options.pack, compression)
+            .map_err(|error| self.inner.of_group(error))
     }
 
     /// Sends on the calling thread if the group has come together.

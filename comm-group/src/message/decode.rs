@@ -10,19 +10,21 @@ use serde::de::value::{Error as ValueError, MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
+use super::blocks::Blocks;
 use super::wire::{Reader, malformed};
-use super::{BODY_IN_SEGMENT, HAS_PIGGYBACK, MessageKind, Piggyback, Received};
+use super::{BODY_IN_SEGMENT, COMPRESSED, HAS_PIGGYBACK, MessageKind, Piggyback, Received};
 
 /// What stands at the front of a header.
 struct Front<'a> {
     piggyback: Option<&'a [u8]>,
     /// `None` if the last segment is the body.
     body: Option<&'a [u8]>,
+    is_compressed: bool,
 }
 
 fn front<'a>(reader: &mut Reader<'a>) -> Result<Front<'a>> {
     let flags = reader.byte()?;
-    if flags & !(HAS_PIGGYBACK | BODY_IN_SEGMENT) != 0 {
+    if flags & !(HAS_PIGGYBACK | BODY_IN_SEGMENT | COMPRESSED) != 0 {
         return Err(malformed("unknown flags; both sides need the same release"));
     }
     Ok(Front {
@@ -36,16 +38,28 @@ fn front<'a>(reader: &mut Reader<'a>) -> Result<Front<'a>> {
         } else {
             None
         },
+        is_compressed: flags & COMPRESSED != 0,
     })
 }
 
-/// The layouts of a message's segments, compared with the sizes that the frame has: what memory has
-/// to be there before the segments arrive. Also whether the last one is the body.
+/// What a header announces.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    /// The layouts of the tensors and, if there is one, of the body behind them.
+    pub(crate) layouts: Vec<TensorLayout>,
+    /// Whether the last segment is the body.
+    pub(crate) has_body: bool,
+    /// If tensors are compressed.
+    pub(crate) blocks: Option<Blocks>,
+}
+
+/// What a header announces, compared with the sizes that the frame has: what memory has to be there
+/// before the segments arrive.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Protocol`] if the header is malformed or does not fit the sizes.
-pub(crate) fn layouts(header: &[u8], segment_bytes: &[u64]) -> Result<(Vec<TensorLayout>, bool)> {
+pub(crate) fn announced(header: &[u8], segment_bytes: &[u64]) -> Result<Announced> {
     let mut reader = Reader::new(header);
     let front = front(&mut reader)?;
     let tensors = reader.number()?;
@@ -59,6 +73,10 @@ pub(crate) fn layouts(header: &[u8], segment_bytes: &[u64]) -> Result<(Vec<Tenso
     for _ in 0..tensors {
         layouts.push(reader.layout()?);
     }
+    let blocks = match front.is_compressed {
+        true => Some(Blocks::read(&mut reader, &layouts)?),
+        false => None,
+    };
     reader.end()?;
     if front.body.is_none()
         && let Some(bytes) = segment_bytes.last()
@@ -70,14 +88,20 @@ pub(crate) fn layouts(header: &[u8], segment_bytes: &[u64]) -> Result<(Vec<Tenso
                 .map_err(|error| malformed("its body is too large").with_source(error))?,
         );
     }
-    for (layout, bytes) in layouts.iter().zip(segment_bytes) {
-        if layout.len_bytes() as u64 != *bytes {
+    for (place, (layout, bytes)) in layouts.iter().zip(segment_bytes).enumerate() {
+        let block = blocks.as_ref().and_then(|blocks| blocks.of_tensor(place));
+        let wanted = block.map_or_else(|| layout.len_bytes(), |block| block.bytes);
+        if wanted as u64 != *bytes {
             return Err(malformed("a tensor has another size than it says")
                 .with("segment_bytes", bytes)
-                .with("tensor_bytes", layout.len_bytes()));
+                .with("tensor_bytes", wanted));
         }
     }
-    Ok((layouts, front.body.is_none()))
+    Ok(Announced {
+        layouts,
+        has_body: front.body.is_none(),
+        blocks,
+    })
 }
 
 /// The value of a message whose segments have arrived.

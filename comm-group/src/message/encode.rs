@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::shape::{Shape, shape_of};
 use super::wire::Writer;
-use super::{BODY_IN_SEGMENT, HAS_PIGGYBACK, MessageKind, Piggyback};
+use super::{BODY_IN_SEGMENT, COMPRESSED, HAS_PIGGYBACK, MessageKind, Piggyback};
+use crate::compression::Compression;
 
 /// A body of up to this many bytes is a part of the header; a larger one is a segment, which is
 /// not copied once more.
@@ -21,7 +22,8 @@ pub(crate) struct Encoded {
     pub(crate) segments: Vec<Tensor>,
 }
 
-/// Takes a value apart; with `pack`, tensors that are not contiguous are copied.
+/// Takes a value apart; with `pack`, tensors that are not contiguous are copied, and with
+/// `compression`, those that are worth it are compressed, on the calling thread.
 ///
 /// # Errors
 ///
@@ -31,6 +33,7 @@ pub(crate) fn encode<T: Serialize + ?Sized>(
     value: &T,
     piggyback: Option<&Piggyback>,
     pack: bool,
+    compression: Option<&Compression>,
 ) -> Result<Encoded> {
     let (shape, tensors) = collect(|| shape_of(value));
     let (kind, body, mut segments) = match shape {
@@ -77,6 +80,7 @@ pub(crate) fn encode<T: Serialize + ?Sized>(
         }
         check_tensor(tensor)?;
     }
+    let compressed = compression.and_then(|compression| compression.compress(&segments));
     let body_in_segment = body.len() > INLINE_BODY_BYTES;
     let piggyback_bytes = piggyback.map_or(0, |piggyback| piggyback.as_bytes().len() + 3);
     let body_bytes = if body_in_segment { 0 } else { body.len() + 3 };
@@ -88,6 +92,9 @@ pub(crate) fn encode<T: Serialize + ?Sized>(
     if body_in_segment {
         flags |= BODY_IN_SEGMENT;
     }
+    if compressed.is_some() {
+        flags |= COMPRESSED;
+    }
     header.byte(flags);
     if let Some(piggyback) = piggyback {
         header.bytes(piggyback.as_bytes());
@@ -98,6 +105,10 @@ pub(crate) fn encode<T: Serialize + ?Sized>(
     header.number(segments.len() as u64);
     for tensor in &segments {
         header.layout(tensor.dtype(), tensor.shape());
+    }
+    if let Some(compressed) = compressed {
+        compressed.blocks.write(&mut header);
+        segments = compressed.segments;
     }
     if body_in_segment {
         let len = body.len();

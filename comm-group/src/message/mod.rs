@@ -11,10 +11,13 @@
 //!   struct with these fields; the order is kept. Any other value arrives as the type that was sent.
 //!   It is encoded by postcard, which says nothing about types: with another type the bytes may
 //!   happen to decode to nonsense. No code travels.
+//! * Tensors may be [compressed](crate::compression) on the way. The layouts in the header are always
+//!   those of the tensors, and `blocks` behind them says what was compressed to how many bytes.
 //! * Everything that can be wrong with a message is found before anything is sent.
 //! * Whatever arrives ends in a value or an error: sizes are compared with what is there before
 //!   memory is taken.
 
+pub(crate) mod blocks;
 mod decode;
 mod dict;
 mod encode;
@@ -28,7 +31,7 @@ use std::fmt;
 
 use comm_core::{Error, ErrorKind, Result};
 
-pub(crate) use decode::{decode, layouts};
+pub(crate) use decode::{announced, decode};
 pub use dict::TensorDict;
 pub(crate) use encode::{Encoded, check_contiguous, check_tensor, encode};
 pub use piggyback::{MAX_PIGGYBACK_BYTES, Piggyback, Received};
@@ -99,3 +102,6 @@ impl fmt::Display for MessageKind {
 const HAS_PIGGYBACK: u8 = 1;
 /// Set in the first byte of a header if the last segment is the body.
 const BODY_IN_SEGMENT: u8 = 2;
+/// Set in the first byte of a header if some tensors are compressed; their blocks are described
+/// behind the layouts.
+const COMPRESSED: u8 = 4;

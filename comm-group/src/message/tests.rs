@@ -8,13 +8,14 @@ use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::decode::Announced;
 use super::*;
 
 /// What a transport does: the segments arrive in memory that the receiver prepared.
 fn receive<T: DeserializeOwned>(sent: &Encoded) -> Result<Received<T>> {
     let bytes: Vec<_> = sent.segments.iter().map(|s| s.len_bytes() as u64).collect();
-    let arrived = layouts(&sent.header, &bytes)?
-        .0
+    let arrived = announced(&sent.header, &bytes)?
+        .layouts
         .into_iter()
         .zip(&sent.segments)
         .map(|(layout, segment)| {
@@ -27,7 +28,7 @@ fn receive<T: DeserializeOwned>(sent: &Encoded) -> Result<Received<T>> {
 }
 
 fn there_and_back<T: Serialize, R: DeserializeOwned>(value: &T) -> (MessageKind, R) {
-    let sent = encode(value, None, false).unwrap();
+    let sent = encode(value, None, false, None).unwrap();
     let received = receive(&sent).unwrap();
     assert_eq!(received.kind, sent.kind);
     (sent.kind, received.message)
@@ -131,7 +132,7 @@ proptest! {
         header in proptest::collection::vec(any::<u8>(), 0..64),
         segments in proptest::collection::vec(0_u64..64, 0..4),
     ) {
-        if let Ok((layouts, _)) = layouts(&header, &segments) {
+        if let Ok(Announced { layouts, blocks: None, .. }) = announced(&header, &segments) {
             let arrived = layouts
                 .iter()
                 .map(|layout| Tensor::zeros(layout.dtype(), layout.shape()).unwrap())
@@ -147,7 +148,7 @@ proptest! {
         damage in 1_u8..,
         cut in any::<Option<prop::sample::Index>>(),
     ) {
-        let mut sent = encode(&value, None, false).unwrap();
+        let mut sent = encode(&value, None, false, None).unwrap();
         let mut header = sent.header.to_vec();
         let index = place.index(header.len());
         header[index] ^= damage;
@@ -156,7 +157,7 @@ proptest! {
         }
         sent.header = header.into();
         let bytes: Vec<_> = sent.segments.iter().map(|s| s.len_bytes() as u64).collect();
-        if layouts(&sent.header, &bytes).is_ok() {
+        if let Ok(Announced { blocks: None, .. }) = announced(&sent.header, &bytes) {
             let _ = receive::<Value>(&sent);
             for kind in MessageKind::ALL {
                 sent.kind = kind;
@@ -190,7 +191,7 @@ fn containers_of_tensors_arrive_as_any_container_of_tensors() {
 #[test]
 fn another_container_is_a_mismatch_that_names_kind_and_type() {
     let one = tensor(&[1.0]);
-    let sent = encode(&one, None, false).unwrap();
+    let sent = encode(&one, None, false, None).unwrap();
     for error in [
         receive::<u32>(&sent).unwrap_err(),
         receive::<Vec<Tensor>>(&sent).unwrap_err(),
@@ -199,10 +200,10 @@ fn another_container_is_a_mismatch_that_names_kind_and_type() {
         assert_eq!(error.kind(), ErrorKind::Mismatch);
         assert!(error.to_string().contains("kind tensor"), "{error}");
     }
-    let sent = encode(&vec![&one, &one, &one], None, false).unwrap();
+    let sent = encode(&vec![&one, &one, &one], None, false, None).unwrap();
     assert!(receive::<(Tensor, Tensor)>(&sent).is_err());
     assert!(receive::<TensorDict>(&sent).is_err());
-    let sent = encode(&(1_u8, "longer"), None, false).unwrap();
+    let sent = encode(&(1_u8, "longer"), None, false, None).unwrap();
     let error = receive::<u8>(&sent).unwrap_err();
     assert!(error.to_string().contains("7 bytes longer"), "{error}");
 }
@@ -221,7 +222,7 @@ fn aliases_travel_once_and_arrive_as_one_tensor() {
         head: Some(embedding.clone()),
         embedding,
     };
-    let sent = encode(&tied, None, false).unwrap();
+    let sent = encode(&tied, None, false, None).unwrap();
     assert_eq!(
         (sent.kind, sent.segments.len()),
         (MessageKind::Structure, 1)
@@ -240,7 +241,7 @@ fn aliases_travel_once_and_arrive_as_one_tensor() {
 fn no_piggyback_and_a_piggyback_of_nothing_are_told_apart() {
     let value = ("message", 3);
     let received = |piggyback: Option<&Piggyback>| {
-        let sent = encode(&value, piggyback, false).unwrap();
+        let sent = encode(&value, piggyback, false, None).unwrap();
         let received = receive::<(String, i32)>(&sent).unwrap();
         assert_eq!(received.message, ("message".to_owned(), 3));
         received.piggyback
@@ -266,7 +267,7 @@ fn a_tensor_with_gaps_at_any_depth_is_refused_or_packed() {
         .permute(&[1, 0])
         .unwrap();
     let nested = BTreeMap::from([("a", vec![("b", Some(&turned))])]);
-    let error = encode(&nested, None, false).unwrap_err();
+    let error = encode(&nested, None, false, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let text = error.to_string();
     assert!(
@@ -274,7 +275,7 @@ fn a_tensor_with_gaps_at_any_depth_is_refused_or_packed() {
         "{text}"
     );
     assert!(text.contains("pack()"), "{text}");
-    let sent = encode(&nested, None, true).unwrap();
+    let sent = encode(&nested, None, true, None).unwrap();
     let back = receive::<BTreeMap<String, Vec<(String, Option<Tensor>)>>>(&sent).unwrap();
     let tensor = back.message["a"][0].1.clone().unwrap();
     assert_eq!(tensor.as_slice::<i32>().unwrap(), [1, 3, 2, 4]);
@@ -283,14 +284,14 @@ fn a_tensor_with_gaps_at_any_depth_is_refused_or_packed() {
 #[test]
 fn a_large_body_is_a_segment_of_its_own() {
     let value = (vec![7_u8; 1 << 20], tensor(&[1.0]));
-    let sent = encode(&value, None, false).unwrap();
+    let sent = encode(&value, None, false, None).unwrap();
     assert_eq!(sent.segments.len(), 2);
     assert!(sent.header.len() < 64);
     let (_, (bytes, _)) = there_and_back::<_, (Vec<u8>, Tensor)>(&value);
     assert_eq!(bytes, value.0);
     let bytes = [sent.segments[0].len_bytes() as u64];
     assert!(
-        layouts(&sent.header, &bytes).is_err(),
+        announced(&sent.header, &bytes).is_err(),
         "the body is missing"
     );
 }
@@ -313,7 +314,7 @@ fn what_has_no_binary_form_is_refused_at_the_call() {
     let value = Flattened {
         inner: BTreeMap::from([("a".to_owned(), 1)]),
     };
-    let error = encode(&value, None, false).unwrap_err();
+    let error = encode(&value, None, false, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("flatten"), "{error}");
 }

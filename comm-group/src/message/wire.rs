@@ -36,6 +36,11 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
+    /// 64 bits, least significant byte first.
+    pub(crate) fn word(&mut self, word: u64) {
+        self.0.extend_from_slice(&word.to_le_bytes());
+    }
+
     /// Element type and shape; the elements follow each other without gaps.
     pub(crate) fn layout(&mut self, dtype: DType, shape: &[usize]) {
         self.byte(dtype as u8);
@@ -88,6 +93,12 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = split.ok_or_else(cut_short)?;
         self.0 = rest;
         Ok(bytes)
+    }
+
+    pub(crate) fn word(&mut self) -> Result<u64> {
+        let (word, rest) = self.0.split_first_chunk().ok_or_else(cut_short)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*word))
     }
 
     pub(crate) fn layout(&mut self) -> Result<TensorLayout> {
@@ -171,6 +182,7 @@ mod tests {
             numbers.iter().for_each(|number| writer.number(*number));
             writer.bytes(&bytes);
             writer.layout(DType::ALL[dtype], &shape);
+            writer.word(numbers.len() as u64);
             let written = writer.finish();
             let mut reader = Reader::new(&written);
             for number in &numbers {
@@ -179,7 +191,9 @@ mod tests {
             prop_assert_eq!(reader.bytes().unwrap(), &bytes[..]);
             let layout = reader.layout().unwrap();
             prop_assert_eq!((layout.dtype(), layout.shape()), (DType::ALL[dtype], &shape[..]));
+            prop_assert_eq!(reader.word().unwrap(), numbers.len() as u64);
             prop_assert!(reader.end().is_ok());
+            prop_assert!(reader.word().is_err());
         }
     }
 }

@@ -20,8 +20,9 @@ const PACKAGE: &str = "comm-api";
 const CODECS: &str = "comm-codec";
 
 /// The tests that run with each feature alone.
-const WITH_ONE: [&str; 6] = [
+const WITH_ONE: [&str; 7] = [
     "collectives",
+    "compression",
     "failures",
     "features",
     "frames",
