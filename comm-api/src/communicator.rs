@@ -9,10 +9,10 @@ use comm_core::{Algorithm, Rank, Rendezvous, Result, Transport};
 use comm_group::CollectiveGroup;
 use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress};
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
-use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
+use comm_runtime::{CommunicatorBuilder, Settings, TransportContext, variable};
 
 use crate::debug;
-use crate::environment::{receive_pool_bytes, variable};
+use crate::environment::receive_pool_bytes;
 use crate::transports::{Custom, Switches};
 use crate::unread::told_of_this_process;
 
