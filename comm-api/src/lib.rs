@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod communicator;
+mod compression;
 mod debug;
 mod environment;
 #[cfg(any(feature = "tcp", feature = "verbs"))]
@@ -56,7 +57,7 @@ mod worker;
 pub use comm_core::{
     Algorithm, AsyncWork, Codec, Compressed, DType, Element, Error, ErrorKind, MemoryKind,
     OperationKind, PeerInfo, Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor,
-    TensorLayout, TensorMut, Transport, Waited, Work,
+    TensorLayout, TensorMut, Transport, Waited, Work, parse_byte_size,
 };
 pub use comm_group::{
     Allocator, ChannelOrder, ChannelWork, CodecChoice, CollWork, Collective, CollectiveGroup,
@@ -71,7 +72,7 @@ pub use comm_runtime::control::{
 };
 pub use comm_runtime::{
     Arrived, ConnectedEdge, Explanation, Frame, FrameHead, FrameOptions, FrameRef, MemStats, Plan,
-    PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy,
+    PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy, variable,
 };
 pub use half::{bf16, f16};
 

@@ -9,10 +9,11 @@ use comm_core::{Codec, Error, Rendezvous, Result, Transport};
 use comm_group::{CompressionSettings, WorkerAddress};
 use comm_runtime::control::rendezvous::RendezvousAddress;
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
-use comm_runtime::{Settings, TransportContext, TransportFactory};
+use comm_runtime::{Settings, TransportContext, TransportFactory, variable};
 
+use crate::compression::compression;
 use crate::debug;
-use crate::environment::{receive_pool_bytes, variable};
+use crate::environment::receive_pool_bytes;
 use crate::transports::Switches;
 use crate::unread::told_of_this_process;
 
@@ -68,7 +69,8 @@ impl Worker {
         let switches = Switches::read(&variable, &mut settings)?;
         let inner = comm_group::Worker::builder(address)
             .control(ControlSettings::detect(&variable)?)
-            .receive_pool_bytes(receive_pool_bytes(&variable, &mut settings)?);
+            .receive_pool_bytes(receive_pool_bytes(&variable, &mut settings)?)
+            .compression(compression(&variable, &mut settings)?);
         Ok(WorkerBuilder {
             inner,
             settings,
@@ -156,8 +158,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how tensors in messages are compressed; `None`, the default, for not at all. See
-    /// [`comm_group::compression`].
+    /// Sets how tensors in messages are compressed; `None` for not at all. The default is what
+    /// `COMM_COMPRESSION` says. See [`comm_group::compression`].
     ///
     /// Other workers may have other settings, or none; all need the codec. It is looked for by
     /// [`WorkerBuilder::build`].

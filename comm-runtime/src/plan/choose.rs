@@ -66,17 +66,20 @@ pub(super) fn choose(
         .copied()
         .find(|algorithm| config.allows(*algorithm))
         .ok_or_else(|| {
-            let can: Vec<_> = candidates.iter().map(|can| can.as_str()).collect();
+            let names = |list: &[Algorithm]| {
+                let names: Vec<_> = list.iter().map(|one| one.as_str()).collect();
+                names.join(", ")
+            };
             Error::new(
                 ErrorKind::InvalidConfiguration,
                 format!(
                     "the algorithms that the configuration allows cannot carry out this \
                      operation; allow one of {}",
-                    can.join(", ")
+                    names(candidates)
                 ),
             )
             .with("operation", request.kind)
-            .with("allowed", format!("{:?}", config.algorithms))
+            .with("allowed", names(&config.algorithms))
         })
 }
 
