@@ -298,9 +298,9 @@ fn a_large_body_is_a_segment_of_its_own() {
 
 #[test]
 fn a_small_message_has_a_small_header() {
-    let sent = encode(&[0_u64; 8], None, false).unwrap();
+    let sent = encode(&[0_u64; 8], None, false, None).unwrap();
     assert!(sent.segments.is_empty() && sent.header.len() <= 12);
-    let sent = encode(&tensor(&[1.0; 16]), None, false).unwrap();
+    let sent = encode(&tensor(&[1.0; 16]), None, false, None).unwrap();
     assert!(sent.header.len() <= 8, "{}", sent.header.len());
 }
 
