@@ -387,12 +387,10 @@ fn codecs_that_are_not_there_or_taken_twice_are_found_when_the_worker_is_built()
         .codec("zstd")
         .build()
         .unwrap();
-    match builder().compression(Some(zstd)).build() {
-        Ok(_) => assert!(cfg!(feature = "zstd")),
-        Err(error) => {
-            assert!(!cfg!(feature = "zstd"));
-            assert!(error.to_string().contains("feature `zstd`"), "{error}");
-        }
+    let built = builder().compression(Some(zstd)).build();
+    assert_eq!(built.is_ok(), cfg!(feature = "zstd"));
+    if let Err(error) = built {
+        assert!(error.to_string().contains("feature `zstd`"), "{error}");
     }
 }
 

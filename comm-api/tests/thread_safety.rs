@@ -18,9 +18,9 @@ use comm_core::net::{
     Quiesce, Reach, Region, RemoteSlice, Transfer, WakeSource,
 };
 use comm_core::{
-    Armed, Capabilities, Codec, Completer, ConnInfo, ConnectHandle, ConnectionIndex, Drive, Edge,
-    HostId, MessageRecv, MessageSend, ProcessId, RecvSetup, SendSetup, Signature, SlotWrite,
-    StepHeader, StepRead, Verdict, Waited, WorkBuilder,
+    Armed, Capabilities, Codec, Completer, Compressed, ConnInfo, ConnectHandle, ConnectionIndex,
+    Drive, Edge, HostId, MessageRecv, MessageSend, ProcessId, RecvSetup, SendSetup, Signature,
+    SlotWrite, StepHeader, StepRead, Verdict, Waited, WorkBuilder,
 };
 
 /// Fails to compile unless the type is (`yes`) or is not (`no`) of the trait.
@@ -107,6 +107,10 @@ table! {
     "Received" Received<TensorMut>, yes, yes;
     "SendOptions" SendOptions, yes, yes;
     "RecvOptions" RecvOptions, yes, yes;
+    "CodecChoice" CodecChoice, yes, yes;
+    "CompressionBuilder" CompressionBuilder, yes, yes;
+    "CompressionSettings" CompressionSettings, yes, yes;
+    "CompressionStats" CompressionStats, yes, yes;
     "TensorDict" TensorDict, yes, yes;
     "FuncWork" FuncWork<TensorMut>, yes, yes;
     "CollWork" CollWork, yes, yes;
@@ -143,6 +147,7 @@ table! {
     "Edge" Edge<'static>, yes, yes;
     "Verdict" Verdict, yes, yes;
     "Capabilities" Capabilities, yes, yes;
+    "Compressed" Compressed, yes, yes;
     "ConnectHandle" ConnectHandle, yes, yes;
     "ConnectionIndex" ConnectionIndex, yes, yes;
     "ConnInfo" ConnInfo, yes, no;

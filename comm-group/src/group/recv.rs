@@ -1,13 +1,13 @@
 //! Receiving messages.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comm_core::{Error, ErrorKind, Rank, Result, TensorLayout, TensorMut, Work};
 use comm_runtime::{Arrived, FrameHead, FrameOptions};
 use serde::de::DeserializeOwned;
 
-use super::{CollectiveGroup, DIRECT};
-use crate::compression::{Compression, Packed};
+use super::{CollectiveGroup, DIRECT, Inner};
+use crate::compression::Packed;
 use crate::message::{MessageKind, Received, announced, check_contiguous, decode};
 use crate::options::{Placement, RecvOptions};
 use crate::pool::ReceivePool;
@@ -121,15 +121,15 @@ impl CollectiveGroup {
             .submit(move |communicator| communicator.recv_frame(peer, open, &options))
             .map_err(|error| token.explain(error))?;
         Ok(work.map_later(move |arrived, completer| {
-            let compression = Arc::clone(&arriving.compression);
-            let is_packed = arrived.is_ok() && arriving.is_packed();
+            let group = Arc::clone(&arriving.group);
+            let is_packed = arrived.is_ok() && arriving.packed().is_some();
             let finish = move || {
                 let message = arrived.and_then(|arrived| arriving.message(arrived));
                 completer.complete(message.map_err(|error| token.explain(error)));
             };
             // This thread drives the lane, which has other messages to receive.
             if is_packed {
-                compression.later(finish);
+                group.compression.later(finish);
             } else {
                 finish();
             }
@@ -142,15 +142,14 @@ impl CollectiveGroup {
         destination: Destination,
     ) -> (
         impl FnOnce(&FrameHead<'_>) -> Result<Vec<TensorMut>> + Send + 'static,
-        Arriving,
+        Arc<Arriving>,
     ) {
-        let arriving = Arriving {
-            compression: Arc::clone(&self.inner.compression),
-            pool: Arc::clone(&self.inner.pool),
+        let arriving = Arc::new(Arriving {
+            group: Arc::clone(&self.inner),
             is_pooled: matches!(destination, Destination::Pool),
-            packed: Arc::default(),
-        };
-        let opening = arriving.clone();
+            packed: Mutex::default(),
+        });
+        let opening = Arc::clone(&arriving);
         let open = move |head: &FrameHead<'_>| destination.open(head, &opening);
         (open, arriving)
     }
@@ -216,17 +215,19 @@ impl Destination {
         let (tensors, body) = announced
             .layouts
             .split_at(announced.layouts.len() - has_body);
-        let mut memory = self.provide(tensors, &arriving.pool)?;
+        let Inner {
+            pool, compression, ..
+        } = &*arriving.group;
+        let mut memory = self.provide(tensors, pool)?;
         for layout in body {
             // Large, and gone as soon as the message is put together.
             memory.push(match arriving.is_pooled {
-                true => arriving.pool.provide(layout)?,
+                true => pool.provide(layout)?,
                 false => TensorMut::zeros(layout.dtype(), layout.shape())?,
             });
         }
         if let Some(blocks) = announced.blocks {
-            let (compression, pool) = (&arriving.compression, &arriving.pool);
-            arriving.keep(compression.set_aside(blocks, &mut memory, pool)?);
+            *arriving.packed() = Some(compression.set_aside(blocks, &mut memory, pool)?);
         }
         Ok(memory)
     }
@@ -280,42 +281,33 @@ pub(super) fn fits(buffer: &TensorMut, tensor: &TensorLayout) -> Result<()> {
 }
 
 /// What is known of one message between its head and its end.
-#[derive(Clone)]
 struct Arriving {
-    compression: Arc<Compression>,
-    pool: Arc<ReceivePool>,
+    group: Arc<Inner>,
     /// Whether the tensors' memory is the pool's.
     is_pooled: bool,
     /// Where compressed tensors go when they have arrived.
-    packed: Arc<Mutex<Option<Packed>>>,
+    packed: Mutex<Option<Packed>>,
 }
 
 impl Arriving {
-    fn keep(&self, packed: Packed) {
-        *self.packed.lock().unwrap_or_else(PoisonError::into_inner) = Some(packed);
-    }
-
-    fn is_packed(&self) -> bool {
-        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        packed.is_some()
+    fn packed(&self) -> MutexGuard<'_, Option<Packed>> {
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The message of a frame that has arrived; decompresses it if it is compressed.
-    fn message<T: DeserializeOwned>(self, arrived: Arrived) -> Result<Received<T>> {
+    fn message<T: DeserializeOwned>(&self, arrived: Arrived) -> Result<Received<T>> {
         let kind = MessageKind::from_wire(arrived.tag)?;
         let mut segments = arrived.segments;
-        let packed = self
-            .packed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let (pool, compression) = (&self.group.pool, &self.group.compression);
+        // The lock is not held while it is unpacked.
+        let packed = self.packed().take();
         if let Some(packed) = packed {
-            self.compression.unpack(packed, &mut segments, &self.pool)?;
+            compression.unpack(packed, &mut segments, pool)?;
         }
         let segments = segments.into_iter().map(TensorMut::freeze);
         let segments = segments.inspect(|tensor| {
             if self.is_pooled {
-                self.pool.adopt(tensor);
+                pool.adopt(tensor);
             }
         });
         decode(kind, &arrived.header, segments.collect())

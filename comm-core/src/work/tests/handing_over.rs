@@ -1,4 +1,4 @@
-//! Results that are handed on by value: `map`, `forward`, `hand_over`.
+//! Results that are handed on by value: `map`, `map_later`, `forward`, `hand_over`.
 
 use super::*;
 
@@ -34,4 +34,28 @@ fn mapping_comes_after_the_continuations_and_contains_panics() {
     let (outer, completer) = Work::channel();
     Work::ready(Ok(7)).forward(completer);
     assert_eq!(outer.take().unwrap(), 7);
+}
+
+#[test]
+fn a_conversion_may_end_its_work_later_on_another_thread_and_is_driven_and_cancelled_as_any() {
+    let here = thread::current().id();
+    let mapped = driven().map_later(|result, completer| {
+        thread::spawn(move || completer.complete(result));
+    });
+    mapped.wait().unwrap();
+    assert_eq!(mapped.take().unwrap(), here, "the waiter drove");
+
+    let (work, completer) = WorkBuilder::new().try_cancel(|| true).channel::<u8>();
+    let (kept, keeping) = std::sync::mpsc::channel();
+    let mapped = work.map_later(move |result, completer| kept.send((result, completer)).unwrap());
+    assert!(mapped.cancel());
+    completer.complete(Ok(1));
+    assert!(!mapped.is_done());
+    let (result, completer) = keeping.recv().unwrap();
+    completer.complete(result.map(u32::from));
+    assert_eq!(mapped.take().unwrap(), 1);
+
+    let panicked = Work::ready(Ok(1_u8))
+        .map_later(|_, _: Completer<u8>| panic!("with the completer in its hands"));
+    assert_eq!(panicked.take().unwrap_err().kind(), ErrorKind::Internal);
 }
