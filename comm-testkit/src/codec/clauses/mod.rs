@@ -1,4 +1,4 @@
-//! The clauses of [`Codec`](comm_core::Codec), by number.
+//! The clauses of [`Codec`], by number.
 
 mod bounds;
 mod hostile;
