@@ -12,8 +12,9 @@
 //!   its place in the order; asynchronous calls, too. The buffers of the pool are lent until the
 //!   message has left or will not leave any more, however that comes about.
 //! * **Receiving** needs no settings: whoever has the codec reads it, whatever it sends by itself. The
-//!   caller of a blocking receive decompresses; for asynchronous ones [`Decoders`] does, so that the
-//!   next message is received meanwhile. The sender has its acknowledgement before that.
+//!   caller of a blocking receive decompresses; for asynchronous ones up to two threads of the worker
+//!   do, so that the next message is received meanwhile. The sender has its acknowledgement before
+//!   that.
 //! * **Wrong messages.** A codec that the receiver does not have, a size that makes no sense, a buffer
 //!   that does not fit: found before anything is received, and ends this direction between the two
 //!   workers, on both, as everything that is wrong with a head does. A block that is damaged has
