@@ -16,8 +16,8 @@
 //!
 //! This crate knows nothing of messages; `comm-group` decides what is compressed, and when.
 //!
-#![cfg_attr(feature = "lz4", doc = "```")]
-#![cfg_attr(not(feature = "lz4"), doc = "```ignore")]
+#![cfg_attr(any(feature = "lz4", feature = "lz4-c"), doc = "```")]
+#![cfg_attr(not(any(feature = "lz4", feature = "lz4-c")), doc = "```ignore")]
 //! use comm_codec::{BufferPool, CompressionSettings, Registry};
 //! use comm_core::Compressed;
 //!

@@ -38,11 +38,28 @@ fn mapping_comes_after_the_continuations_and_contains_panics() {
 
 #[test]
 fn a_conversion_may_end_its_work_later_on_another_thread_and_is_driven_and_cancelled_as_any() {
-    let here = thread::current().id();
-    let mapped = driven().map_later(|result, completer| {
+    /// Ends the source on the thread that drives, and has nothing to drive afterwards.
+    struct SourceDriver(Mutex<Option<Completer<thread::ThreadId>>>);
+
+    impl Drive for SourceDriver {
+        fn drive(&self, _: &dyn Fn() -> bool, _: Option<Instant>) -> bool {
+            let completer = self.0.lock().unwrap().take();
+            completer.is_some_and(|completer| {
+                completer.complete(Ok(thread::current().id()));
+                true
+            })
+        }
+    }
+
+    let driver = Arc::new(SourceDriver(Mutex::new(None)));
+    let driving = Arc::clone(&driver) as Arc<dyn Drive>;
+    let (work, completer) = WorkBuilder::new().driver(driving).channel();
+    *driver.0.lock().unwrap() = Some(completer);
+    let mapped = work.map_later(|result, completer| {
         thread::spawn(move || completer.complete(result));
     });
     mapped.wait().unwrap();
+    let here = thread::current().id();
     assert_eq!(mapped.take().unwrap(), here, "the waiter drove");
 
     let (work, completer) = WorkBuilder::new().try_cancel(|| true).channel::<u8>();
