@@ -35,11 +35,13 @@
 //! * [`transport`]: the suite for transports, and a reference implementation of the contract.
 //! * [`net`]: the suite for network backends, and a mock network and device.
 //! * [`device`]: the suite for devices.
+//! * [`network`]: what network there is for ranks of several hosts.
 //! * [`ports`]: ports for jobs that a test starts.
 //! * [`watchdog`]: ends a test that is stuck.
 
 pub mod device;
 pub mod net;
+pub mod network;
 pub mod ports;
 pub mod transport;
 pub mod watchdog;

@@ -263,10 +263,7 @@ fn options_that_make_no_sense_are_refused() {
 
 #[test]
 fn a_backend_listens_within_its_range_of_ports_or_says_that_it_is_taken() {
-    // The system gives a port, which is free again at once.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = comm_testkit::ports::free_port();
     let options = TcpOptions::new().ports(port..=port);
     let backend = TcpBackend::new(options.clone()).unwrap();
     TcpStream::connect(("127.0.0.1", port)).unwrap();
