@@ -9,10 +9,10 @@ use comm_core::{Algorithm, Rank, Rendezvous, Result, Transport};
 use comm_group::CollectiveGroup;
 use comm_runtime::control::rendezvous::{LocalRendezvous, RendezvousAddress};
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
-use comm_runtime::{CommunicatorBuilder, Settings, TransportContext};
+use comm_runtime::{CommunicatorBuilder, Settings, TransportContext, variable};
 
 use crate::debug;
-use crate::environment::{receive_pool_bytes, variable};
+use crate::environment::receive_pool_bytes;
 use crate::transports::{Custom, Switches};
 use crate::unread::told_of_this_process;
 
@@ -58,6 +58,56 @@ impl Communicator {
     /// parsed.
     pub fn builder() -> Result<Builder> {
         Builder::from_settings()
+    }
+
+    /// Makes a communicator of the ranks that give the same `color`, ordered by `key` and then by rank;
+    /// see [`comm_runtime::Communicator::split`].
+    ///
+    /// ```
+    /// use comm_api::{Communicator, ReduceOp, Result, init_all};
+    ///
+    /// fn work(world: Communicator) -> Result<()> {
+    ///     let even = u32::from(world.rank() % 2 == 0);
+    ///     let part = world.split(Some(even), 0)?.expect("every rank has a color");
+    ///     let mut ranks = [world.rank()];
+    ///     part.all_reduce(&mut ranks, ReduceOp::Sum)?;
+    ///     assert_eq!(ranks, [if even == 1 { 2 } else { 4 }]);
+    ///     Ok(())
+    /// }
+    ///
+    /// let threads: Vec<_> = init_all(4)?
+    ///     .into_iter()
+    ///     .map(|comm| std::thread::spawn(move || work(comm)))
+    ///     .collect();
+    /// for thread in threads {
+    ///     thread.join().expect("a rank panicked")?;
+    /// }
+    /// # Ok::<(), comm_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`comm_runtime::Communicator::split`].
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        let part = self.inner.split(color, key)?;
+        Ok(part.map(|part| self.sibling(part)))
+    }
+
+    /// Makes a communicator of all ranks but the excluded ones, in the same order: for going on after a
+    /// rank has died, and for letting ranks go; see [`comm_runtime::Communicator::shrink`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`comm_runtime::Communicator::shrink`].
+    pub fn shrink(&self, excluded: &[Rank]) -> Result<Self> {
+        Ok(self.sibling(self.inner.shrink(excluded)?))
+    }
+
+    const fn sibling(&self, inner: comm_runtime::Communicator) -> Self {
+        Self {
+            inner,
+            receive_pool_bytes: self.receive_pool_bytes,
+        }
     }
 
     /// The ranks as a group whose members send each other messages: objects, tensors and structures

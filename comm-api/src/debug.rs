@@ -24,7 +24,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// [`ErrorKind::InvalidConfiguration`] for a level that does not exist.
 pub(crate) fn install_from_env() -> Result<()> {
     static INSTALL: Once = Once::new();
-    let Some(level) = level(crate::environment::variable)? else {
+    let Some(level) = level(comm_runtime::variable)? else {
         return Ok(());
     };
     INSTALL.call_once(|| {

@@ -6,32 +6,19 @@
 //!   one back.
 //! * One that cannot be parsed is an error that names it.
 
-use comm_core::{Error, ErrorKind, Result};
+use comm_core::{Error, ErrorKind, Result, parse_byte_size};
 use comm_runtime::{Setting, Settings, Source};
 
 const RECEIVE_POOL: &str = "COMM_RECEIVE_POOL_BYTES";
-
-/// The text of a variable of this process.
-pub(crate) fn variable(name: &str) -> Option<String> {
-    set(std::env::var(name).ok())
-}
 
 /// A text that says something.
 fn set(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.trim().is_empty())
 }
 
-/// A number of bytes: digits, or digits with K, M or G (powers of 1024).
+/// A number of bytes.
 pub(crate) fn size(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let (digits, unit) = match text.split_at_checked(text.len().saturating_sub(1)) {
-        Some((digits, "K" | "k")) => (digits, 1 << 10),
-        Some((digits, "M" | "m")) => (digits, 1 << 20),
-        Some((digits, "G" | "g")) => (digits, 1 << 30),
-        _ => (text, 1_usize),
-    };
-    let number: usize = digits.parse().ok()?;
-    number.checked_mul(unit)
+    usize::try_from(parse_byte_size(text).ok()?).ok()
 }
 
 /// How many bytes the pool of received messages may hold (`COMM_RECEIVE_POOL_BYTES`); added to the

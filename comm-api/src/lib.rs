@@ -53,7 +53,7 @@ mod worker;
 pub use comm_core::{
     Algorithm, AsyncWork, DType, Element, Error, ErrorKind, MemoryKind, OperationKind, PeerInfo,
     Rank, ReduceOp, Rendezvous, Result, Retry, Storage, Tensor, TensorLayout, TensorMut, Transport,
-    Waited, Work,
+    Waited, Work, parse_byte_size,
 };
 pub use comm_group::{
     Allocator, ChannelOrder, ChannelWork, CollWork, Collective, CollectiveGroup, FuncWork,
@@ -67,7 +67,7 @@ pub use comm_runtime::control::{
 };
 pub use comm_runtime::{
     Arrived, ConnectedEdge, Explanation, Frame, FrameHead, FrameOptions, FrameRef, MemStats, Plan,
-    PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy,
+    PlanConfig, Request, Setting, Settings, Source, TransportContext, WaitPolicy, variable,
 };
 pub use half::{bf16, f16};
 

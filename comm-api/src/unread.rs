@@ -53,6 +53,12 @@ const VARIABLES: &[&str] = &[
     "COMM_WORLD_SIZE",
 ];
 
+/// Variables that only a command reads, and which one.
+const OF_COMMANDS: [(&str, &str); 2] = [
+    ("COMM_TOPO_DUMP_FILE", "commctl topo"),
+    ("COMM_TOPO_FILE", "commctl topo"),
+];
+
 /// What every variable begins with.
 const PREFIX: &str = "COMM_";
 
@@ -94,6 +100,9 @@ pub fn unread_variables(names: impl IntoIterator<Item = String>) -> Vec<String> 
 }
 
 fn sentence(name: &str) -> String {
+    if let Some((_, command)) = OF_COMMANDS.iter().find(|(known, _)| *known == name) {
+        return format!("{name} is set, but only `{command}` reads it");
+    }
     let mut sentence = format!("{name} is set, but nothing here reads it");
     if let Some(meant) = similar_to(name) {
         sentence.push_str("; was ");
@@ -136,6 +145,14 @@ mod tests {
                 "COMM_SHM_PULLS is set, but nothing here reads it; was COMM_SHM_PULL meant?",
                 "COMM_WEATHER is set, but nothing here reads it",
             ]
+        );
+    }
+
+    #[test]
+    fn a_variable_of_a_command_is_told_with_the_command() {
+        assert_eq!(
+            told(&["COMM_TOPO_FILE"]),
+            ["COMM_TOPO_FILE is set, but only `commctl topo` reads it"]
         );
     }
 

@@ -9,10 +9,10 @@ use comm_core::{Error, Rendezvous, Result, Transport};
 use comm_group::WorkerAddress;
 use comm_runtime::control::rendezvous::RendezvousAddress;
 use comm_runtime::control::{ControlSettings, JobSecret, LaunchEnvironment};
-use comm_runtime::{Settings, TransportContext, TransportFactory};
+use comm_runtime::{Settings, TransportContext, TransportFactory, variable};
 
 use crate::debug;
-use crate::environment::{receive_pool_bytes, variable};
+use crate::environment::receive_pool_bytes;
 use crate::transports::Switches;
 use crate::unread::told_of_this_process;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use comm_api::{Error, ErrorKind, Result};
+use comm_api::{Error, ErrorKind, Result, parse_byte_size};
 use serde::{Deserialize, Serialize};
 
 const UNITS: [(&str, u64); 4] = [
@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 4] = [
     ("B", 1),
 ];
 
-/// A number of bytes, written as a plain number or with K, M or G (powers of 1024).
+/// A number of bytes, read by [`parse_byte_size`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Size(pub u64);
 
@@ -21,25 +21,7 @@ impl FromStr for Size {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let upper = text.trim().to_ascii_uppercase();
-        let plain = upper
-            .strip_suffix("IB")
-            .or_else(|| upper.strip_suffix('B'))
-            .unwrap_or(&upper);
-        let (digits, shift) = match plain.as_bytes().last() {
-            Some(b'K') => (&plain[..plain.len() - 1], 10),
-            Some(b'M') => (&plain[..plain.len() - 1], 20),
-            Some(b'G') => (&plain[..plain.len() - 1], 30),
-            _ => (plain, 0),
-        };
-        let bytes = digits
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(1 << shift));
-        bytes.map(Self).ok_or_else(|| {
-            let message = "not a size; write bytes as 512, 64K, 8M or 1G";
-            Error::new(ErrorKind::InvalidArgument, message).with("value", text)
-        })
+        parse_byte_size(text).map(Self)
     }
 }
 
@@ -130,31 +112,6 @@ mod tests {
             min: Size(min),
             max: Size(max),
             factor,
-        }
-    }
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("512", 512),
-            ("4K", 4096),
-            ("4k", 4096),
-            ("4KiB", 4096),
-            ("64M", 64 << 20),
-            ("64MB", 64 << 20),
-            ("1G", 1 << 30),
-        ] {
-            assert_eq!(text.parse::<Size>().unwrap(), Size(bytes), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_size_is_refused_with_what_to_write() {
-        for text in ["", "K", "-1", "1.5M", "4 K", "1T", "99999999999G"] {
-            let error = text.parse::<Size>().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.to_string().contains("64K"), "{error}");
         }
     }
 

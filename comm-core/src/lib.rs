@@ -8,6 +8,7 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
+mod byte_size;
 pub mod codec;
 pub mod conn;
 pub mod device;
@@ -28,6 +29,7 @@ pub mod work;
 
 pub use async_trait::async_trait;
 
+pub use byte_size::parse_byte_size;
 pub use codec::Codec;
 pub use conn::{Armed, ConnInfo, MessageRecv, MessageSend, SlotWrite, StepHeader, StepRead};
 pub use device::{Device, DeviceEvent, DeviceMemory, HostDevice};

@@ -19,6 +19,9 @@
 //!
 //! * **Set-up only.** Nothing here is called while data moves; the data path works on
 //!   [`ConnInfo`]. That is why these methods may be `async` and boxed.
+//! * **Several communicators.** One instance may serve several communicators of its process, in which the
+//!   rank has different numbers. Edges between the same two rank numbers can therefore exist at a time;
+//!   what tells them apart is in the handles, not in the numbers.
 //! * **Ownership.** Dropping a [`SendSetup`], [`RecvSetup`] or [`ConnInfo`] releases everything
 //!   that it holds. Nothing outlives the process, also if it is killed.
 //! * **Failure.** Every method ends by the given deadline. An error leaves no resource behind

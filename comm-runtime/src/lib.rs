@@ -39,5 +39,5 @@ pub use communicator::{
 pub use edge::connect::ConnectedEdge;
 pub use plan::{Plan, PlanConfig, Request};
 pub use region::MemStats;
-pub use settings::{Setting, Settings, Source};
+pub use settings::{Setting, Settings, Source, variable};
 pub use wait::WaitPolicy;

@@ -89,6 +89,10 @@ fn main() -> ExitCode {
             move || running::kill("endless", transport),
         ));
         trials.push(Trial::test(
+            format!("the_others_go_on_without_a_killed_process_over_{transport}"),
+            move || running::go_on(transport),
+        ));
+        trials.push(Trial::test(
             format!("a_killed_process_ends_the_frames_of_all_others_over_{transport}"),
             move || running::kill("endless_frames", transport),
         ));

@@ -6,7 +6,7 @@ use std::thread;
 
 use libtest_mimic::Failed;
 
-use super::process_support::{Job, WATCHDOG, all_failed_with, all_right, end};
+use super::process_support::{Ended, Job, WATCHDOG, all_failed_with, all_right, end};
 
 pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
     for world_size in [1, 2, 4] {
@@ -43,6 +43,24 @@ pub(crate) fn near_ranks() -> Result<(), Failed> {
 
 pub(crate) fn kill(scenario: &'static str, transport: &'static str) -> Result<(), Failed> {
     let before = names_in_dev_shm();
+    all_failed_with(
+        &without_rank_2(scenario, transport)?,
+        &["peer died", "rank 2"],
+    )?;
+    if names_in_dev_shm() == before {
+        Ok(())
+    } else {
+        Err("/dev/shm has changed".into())
+    }
+}
+
+/// The others go on when one of them is killed.
+pub(crate) fn go_on(transport: &'static str) -> Result<(), Failed> {
+    all_right(&without_rank_2("go on", transport)?)
+}
+
+/// Runs four ranks, kills rank 2 once all are ready, and waits for the others.
+fn without_rank_2(scenario: &'static str, transport: &'static str) -> Result<Vec<Ended>, Failed> {
     let job = Job::new(scenario).set("COMM_TRANSPORTS", transport);
     let mut workers: Vec<_> = (0..4).map(|rank| job.start(rank, 4, &[])).collect();
     let (sender, ready) = mpsc::channel();
@@ -63,13 +81,7 @@ pub(crate) fn kill(scenario: &'static str, transport: &'static str) -> Result<()
     let killed = victim.kill();
     victim.wait()?;
     killed?;
-    let ended = end(workers)?;
-    all_failed_with(&ended, &["peer died", "rank 2"])?;
-    if names_in_dev_shm() == before {
-        Ok(())
-    } else {
-        Err("/dev/shm has changed".into())
-    }
+    end(workers)
 }
 
 fn names_in_dev_shm() -> Vec<std::ffi::OsString> {

@@ -58,6 +58,19 @@ pub(crate) fn play(scenario: &str) -> Result<()> {
                 comm.all_reduce(&mut value, ReduceOp::Max)?;
             }
         }
+        "go on" => {
+            comm.barrier()?;
+            println!("ready");
+            while comm.all_reduce(&mut value, ReduceOp::Max).is_ok() {}
+            let failed = comm.failed_rank().expect("a rank has failed");
+            assert_eq!(failed, 2);
+            let rest = comm.shrink(&[failed])?;
+            drop(comm);
+            let mut sum = [rest.rank(); 1000];
+            rest.all_reduce(&mut sum, ReduceOp::Sum)?;
+            assert_eq!((rest.world_size(), sum), (3, [3; 1000]));
+            rest.barrier()
+        }
         "endless_frames" => {
             let options = FrameOptions::new();
             let (rank, n) = (comm.rank(), comm.world_size());

@@ -35,7 +35,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
-use comm_api::LaunchEnvironment;
+use comm_api::{LaunchEnvironment, variable};
 use comm_core::{Error, ErrorKind, Result};
 
 use crate::launch;
@@ -53,7 +53,7 @@ use worker::{Order, Threads};
 /// written, and what the launcher, or as a worker the library, returns.
 pub fn run(options: &Options) -> Result<u8> {
     transports::check(&options.transports())?;
-    if let Some(launched) = jobs::launched(&|key| std::env::var(key).ok())? {
+    if let Some(launched) = jobs::launched(&variable)? {
         return join(options, &launched);
     }
     if !options.against.against.is_empty() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use comm_api::{Builder, LaunchEnvironment, LocalRendezvous};
+use comm_api::{Builder, LaunchEnvironment, LocalRendezvous, variable};
 use comm_bench::{Printer, Suite};
 use comm_core::{Error, ErrorKind, Result};
 use rustix::thread::sched_setaffinity;
@@ -54,7 +54,7 @@ pub fn run(order: &str) -> Result<u8> {
     if let Some(threads) = order.threads {
         return measure_as_threads(&order, threads);
     }
-    let launched = LaunchEnvironment::detect(&|name| std::env::var(name).ok())?;
+    let launched = LaunchEnvironment::detect(&variable)?;
     measure(&order, launched.rank)
 }
 

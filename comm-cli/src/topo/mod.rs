@@ -34,6 +34,7 @@ pub use options::{Command, Detect, Job, Operation, Options};
 
 use std::io::{ErrorKind as IoErrorKind, Write as _};
 
+use comm_api::variable;
 use comm_core::{Error, Result};
 
 /// Runs the command and returns the exit code for this process.
@@ -43,7 +44,7 @@ use comm_core::{Error, Result};
 /// `InvalidConfiguration` for files and variables that make no sense, `System` when a file cannot
 /// be read or written, and what planning a job may return.
 pub fn run(options: &Options) -> Result<u8> {
-    let lookup = |name: &str| std::env::var(name).ok();
+    let lookup = variable;
     match &options.command {
         Command::Validate { files } => {
             let (text, usable) = validate::findings(files);

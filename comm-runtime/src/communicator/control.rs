@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Core;
 use crate::blocked::{BlockedReport, MismatchQuery};
-use crate::control::{ControlHandler, Failure, Message, WireFailure};
+use crate::control::{ControlHandler, FAILED_RANK, Failure, Message, WireFailure};
 use crate::edge::connect::ConnectMessage;
 use crate::lane::{Lane, LaneKey};
 use crate::region::RegionMessage;
@@ -226,9 +226,12 @@ impl Core {
 
     /// The failure that other ranks are told.
     fn failure_of(&self, error: &Error) -> Failure {
-        // Context is part of what the other ranks have to know.
+        let failed = |(key, value): (_, &str)| (key == FAILED_RANK).then(|| value.parse().ok());
+        let failed = error.context().find_map(failed).flatten();
+        // The rest of the context is part of what the other ranks have to know.
         let context: Vec<_> = error
             .context()
+            .filter(|(key, _)| failed.is_none() || *key != FAILED_RANK)
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         let message = if context.is_empty() {
@@ -238,7 +241,7 @@ impl Core {
         };
         Failure {
             origin: self.rank,
-            failed: None,
+            failed,
             kind: error.kind(),
             message,
         }

@@ -59,7 +59,7 @@ impl Communicator {
         edges.sort_by_key(|edge| (edge.index, edge.peer, edge.channel, !edge.sends));
         Explanation {
             rank: core.rank,
-            launcher: core.launcher,
+            launcher: core.origin.launcher,
             meeting: core.meeting.clone(),
             peers: core.peers.clone(),
             ring: core.planner.order().ranks(core.world_size()),
@@ -67,8 +67,8 @@ impl Communicator {
             edges,
             readers: core.neighbours.readers(),
             memory: self.mem_stats(),
-            settings: core.settings.clone(),
-            notes: core.notes.clone(),
+            settings: core.origin.settings.table().to_vec(),
+            notes: core.origin.settings.notes.clone(),
             wait: core.policy,
         }
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use comm_core::{Error, ErrorKind};
 
 use super::Core;
+use crate::control::FAILED_RANK;
 use crate::lane::{Lane, LaneKey};
 
 /// How long leaving waits for peers that do not receive what was sent to them.
@@ -48,13 +49,10 @@ impl Drop for LeaveOnDrop {
             return;
         }
         if std::thread::panicking() {
-            self.core.fail(Error::new(
-                ErrorKind::PeerDied,
-                format!(
-                    "rank {} panicked and dropped its communicator",
-                    self.core.rank
-                ),
-            ));
+            let rank = self.core.rank;
+            let text = format!("rank {rank} panicked and dropped its communicator");
+            let error = Error::new(ErrorKind::PeerDied, text);
+            self.core.fail(error.with(FAILED_RANK, rank));
         }
         // The control thread must not wait, for itself above all.
         if !self.core.abort.has_failed() && !self.core.process.core().on_control_thread() {

@@ -20,6 +20,7 @@ mod blocks;
 mod collectives;
 mod control;
 mod explain;
+mod family;
 pub mod frames;
 mod init;
 mod leave;
@@ -37,19 +38,19 @@ use std::time::Duration;
 use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
 
 pub use explain::{Explanation, TransportTable};
+use family::Origin;
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 use leave::LeaveOnDrop;
 
 use crate::abort::AbortState;
 use crate::call::{Active, Call};
-use crate::control::{ControlPlane, Launcher, Process};
+use crate::control::{ControlPlane, Process};
 use crate::drive::{LaneDriver, Queue};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
 use crate::lane::{Lane, LaneKey, Queued, Submitted};
 use crate::plan::Planner;
 use crate::region::Neighbours;
-use crate::settings::Setting;
 use crate::wait::WaitPolicy;
 use crate::worker::WorkerPool;
 
@@ -91,11 +92,8 @@ pub(crate) struct Core {
     warned: Mutex<HashSet<String>>,
     /// Ranks that have said goodbye.
     left: Mutex<HashSet<Rank>>,
-    settings: Vec<Setting>,
-    /// What `explain` tells beside them.
-    notes: Vec<String>,
     transport_table: TransportTable,
-    launcher: Option<Launcher>,
+    origin: Origin,
     /// Where the ranks met, in words.
     meeting: String,
     fork: ForkGuard,

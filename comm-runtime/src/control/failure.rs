@@ -11,6 +11,9 @@
 use comm_core::{Error, ErrorKind, Rank};
 use serde::{Deserialize, Serialize};
 
+/// The context of an error that says which rank failed.
+pub(crate) const FAILED_RANK: &str = "failed_rank";
+
 /// A failure that ends a communicator for all of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -62,7 +65,7 @@ impl Failure {
     pub fn to_error(&self) -> Error {
         let error = Error::new(self.kind, self.message.clone()).with("noticed_by", self.origin);
         match self.failed {
-            Some(rank) => error.with("failed_rank", rank),
+            Some(rank) => error.with(FAILED_RANK, rank),
             None => error,
         }
     }

@@ -4,13 +4,15 @@ use std::fs;
 
 use comm_core::HostId;
 
+use crate::settings::variable;
+
 /// The host's name; `unknown` if the system does not tell.
 pub(crate) fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
-        .or_else(|| std::env::var("HOSTNAME").ok())
+        .or_else(|| variable("HOSTNAME"))
         .unwrap_or_else(|| "unknown".to_owned())
 }
 

@@ -292,6 +292,10 @@ async fn handshake(core: Arc<Core>, mut stream: TcpStream, peer: SocketAddr, num
     }
     match shaken {
         Ok(Ok(hello)) => hand_over(&core, stream, peer, &hello),
+        // Somebody comes early or late, and tries again or has a reason of its own.
+        Ok(Err(failure)) if failure.reason == Some(RejectReason::Unknown) => {
+            tracing::debug!(%peer, error = %failure.error, "dropped a control connection");
+        }
         Ok(Err(failure)) => {
             tracing::warn!(%peer, error = %failure.error, "dropped a control connection");
         }

@@ -49,9 +49,10 @@ pub fn may_be_an_earlier_start(error: &Error) -> bool {
 
 pub use environment::{LaunchEnvironment, Launcher};
 pub use failure::Failure;
-pub(crate) use failure::WireFailure;
+pub(crate) use failure::{FAILED_RANK, WireFailure};
 pub use fd_socket::MAX_FDS;
 pub use interfaces::InterfaceFilter;
+pub(crate) use join::WORLD;
 pub use join::{DEFAULT_JOIN_TIMEOUT, JoinOptions};
 pub use listener::Ports;
 pub use liveness::Heartbeat;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result};
+use comm_core::{Error, ErrorKind, PeerInfo, Rank, Rendezvous, Result};
 use tokio::sync::mpsc;
 
 use super::allgather::Use;
@@ -16,6 +16,8 @@ use super::fd_socket::MAX_FDS;
 use super::join::{self, JoinOptions};
 use super::member::Member;
 use super::process::Process;
+use super::rendezvous::{self, Kin};
+use super::settings::ControlSettings;
 
 /// A message of one rank's control plane to another one's.
 #[derive(Debug, Default)]
@@ -235,6 +237,20 @@ impl ControlPlane {
         let member = Arc::clone(&self.member);
         let barrier = member.allgather(Use::Barrier, tag, Bytes::new(), deadline.into());
         self.process.core().run(barrier).await.map(drop)
+    }
+
+    /// Where some of the ranks meet for another communicator.
+    ///
+    /// # Errors
+    ///
+    /// As for [`rendezvous::meet_kin`].
+    pub(crate) fn meet_kin(
+        &self,
+        kin: &Kin<'_>,
+        control: &ControlSettings,
+    ) -> Result<Arc<dyn Rendezvous>> {
+        self.process.core().check_fork()?;
+        rendezvous::meet_kin(&self.member, kin, control.secret.clone(), control.insecure)
     }
 
     /// Tells all ranks that the communicator has failed. The first failure wins: if there was one

@@ -17,7 +17,8 @@
 //!
 //! If anybody refuses, the operation is carried out by the plan's other way, with the result that it
 //! would have had without this one. A rank that refuses itself need not wait for the others' answers:
-//! it begins as soon as it has those that are before the data on the edges from which it receives.
+//! it begins as soon as it has those that are before the data on the edges from which it receives. After
+//! refusals the next operations take the other way without asking (module `asking`).
 //!
 //! # Giving up
 //!
@@ -50,6 +51,8 @@ pub(crate) struct MappedReduce {
     /// Elements of the own share, and how many of them are reduced.
     share: Share,
     reduced: usize,
+    /// Whether the ranks are asked, once that was decided.
+    asks: Option<bool>,
     /// Whether all peers can read both buffers, once that was looked up.
     readable: Option<bool>,
     /// Peers that got the own answer, and then the own share.
@@ -106,6 +109,7 @@ impl MappedReduce {
             identity,
             buffers,
             reduced: 0,
+            asks: None,
             readable: None,
             answered: 0,
             published: 0,
@@ -118,6 +122,9 @@ impl MappedReduce {
         let plan = Arc::clone(&self.plan);
         let edges = plan.edges(0);
         let mut budget = budget_bytes;
+        if self.asks.is_none() {
+            self.begin(ends, edges)?;
+        }
         loop {
             match &mut self.way {
                 Way::Open => {
@@ -164,6 +171,27 @@ impl MappedReduce {
             .wrapping_add(element * self.plan.element_bytes)
     }
 
+    /// Asks, or takes the plan's other way at once, as if all had refused.
+    fn begin(&mut self, ends: &mut Ends, edges: &Resolved) -> Result<()> {
+        let asks = ends.asking.begin(self.whole_bytes());
+        self.asks = Some(asks);
+        if !asks {
+            self.answered = edges.send.len();
+            for peer in &mut self.peers {
+                peer.offered = Some(false);
+            }
+            self.way = self.instead(ends)?;
+        }
+        Ok(())
+    }
+
+    /// The plan's other way.
+    fn instead(&self, ends: &Ends) -> Result<Way> {
+        let plan = Arc::clone(self.plan.instead_over(ends)?);
+        let instead = HostOperation::collective(plan, self.identity, self.buffers, ends);
+        Ok(Way::Instead(Some(Box::new(instead))))
+    }
+
     /// Offers the input to all peers, or refuses; whether all have the answer.
     fn answer(&mut self, ends: &mut Ends, edges: &Resolved) -> Result<bool> {
         let bytes = self.whole_bytes();
@@ -208,9 +236,8 @@ impl MappedReduce {
         self.hear(ends, edges)?;
         let mut answers = self.peers.iter().map(|peer| peer.offered);
         if self.readable == Some(false) || answers.any(|answer| answer == Some(false)) {
-            let plan = Arc::clone(self.plan.instead_over(ends)?);
-            let instead = HostOperation::collective(plan, self.identity, self.buffers, ends);
-            self.way = Way::Instead(Some(Box::new(instead)));
+            self.way = self.instead(ends)?;
+            ends.asking.note(self.whole_bytes(), false);
             for (peer, index) in self.peers.iter_mut().zip(&edges.recv) {
                 if peer.memory.take().is_some() {
                     ends.recv[*index].consume()?;
@@ -221,6 +248,7 @@ impl MappedReduce {
         let all = self.peers.iter().all(|peer| peer.offered.is_some());
         if all {
             self.way = Way::Reduce;
+            ends.asking.note(self.whole_bytes(), true);
         }
         Ok(all)
     }

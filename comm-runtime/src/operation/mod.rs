@@ -13,6 +13,7 @@
 //!   the operation is done or dropped. An operation that offers them to peers has taken them back
 //!   when it is done, and takes them back when it is dropped.
 
+mod asking;
 mod carry_out;
 mod data;
 mod direct_blocks;
@@ -121,6 +122,7 @@ pub(crate) struct Ends {
     recv_index: HashMap<(Rank, u32), usize>,
     /// Whether all ranks reach each other's memory over these edges, once they have voted.
     pub(crate) share_memory: Option<bool>,
+    asking: asking::Asking,
 }
 
 impl Ends {

@@ -12,9 +12,8 @@ pub(crate) const MOST_ONE_SHOT_RANKS: u32 = 16;
 /// reads all that the other one has, which takes one round less.
 const MAPPED_BY_TWO_FROM_BYTES: usize = 256 << 10;
 
-/// The same between more ranks, which have to hear more answers, from ranks that may share their CPUs:
-/// below, that would cost those whose buffers are not mapped up to a third.
-const MAPPED_FROM_BYTES: usize = 1 << 20;
+/// The same between more ranks, which otherwise reduce in a ring or at once from there on.
+const MAPPED_FROM_BYTES: usize = 128 << 10;
 
 /// What planning has to know of the ranks.
 #[derive(Clone, Copy, Debug)]
@@ -66,17 +65,20 @@ pub(super) fn choose(
         .copied()
         .find(|algorithm| config.allows(*algorithm))
         .ok_or_else(|| {
-            let can: Vec<_> = candidates.iter().map(|can| can.as_str()).collect();
+            let names = |list: &[Algorithm]| {
+                let names: Vec<_> = list.iter().map(|one| one.as_str()).collect();
+                names.join(", ")
+            };
             Error::new(
                 ErrorKind::InvalidConfiguration,
                 format!(
                     "the algorithms that the configuration allows cannot carry out this \
                      operation; allow one of {}",
-                    can.join(", ")
+                    names(candidates)
                 ),
             )
             .with("operation", request.kind)
-            .with("allowed", format!("{:?}", config.algorithms))
+            .with("allowed", names(&config.algorithms))
         })
 }
 

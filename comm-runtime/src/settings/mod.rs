@@ -9,6 +9,7 @@
 //! * [`Settings::table`] tells every effective value and its source; `explain()` prints it.
 
 mod parse;
+mod variable;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -21,6 +22,8 @@ use self::parse::{
     step_bytes_of_buffer,
 };
 use crate::plan::PlanConfig;
+
+pub use self::variable::variable;
 
 /// How many channels there may be.
 pub(crate) const CHANNELS: RangeInclusive<u32> = 1..=64;
@@ -101,7 +104,7 @@ impl Settings {
     ///
     /// [`InvalidConfiguration`](comm_core::ErrorKind) for a variable that cannot be parsed.
     pub fn from_env() -> Result<Self> {
-        Self::from_lookup(|name| std::env::var(name).ok())
+        Self::from_lookup(variable)
     }
 
     /// The settings that `lookup` yields by variable name.

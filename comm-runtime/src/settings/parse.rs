@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use comm_core::fifo::FifoLayout;
-use comm_core::{Algorithm, Error, ErrorKind, Result};
+use comm_core::{Algorithm, Error, ErrorKind, Result, parse_byte_size};
 
 use super::CHANNELS;
 use crate::control::LONGEST_WAIT;
@@ -18,26 +18,10 @@ pub(super) fn number<T: FromStr>(text: &str) -> Result<T> {
         .map_err(|_| bad("the value must be a number", text))
 }
 
-/// A size in bytes: a number, or a number with K, M or G (powers of 1024).
+/// A size in bytes.
 pub(super) fn bytes(text: &str) -> Result<usize> {
-    let upper = text.to_ascii_uppercase();
-    let (digits, factor) = match upper.strip_suffix(['K', 'M', 'G']) {
-        None => (upper.as_str(), 1),
-        Some(digits) => {
-            let factor = match upper.as_bytes()[upper.len() - 1] {
-                b'K' => 1 << 10,
-                b'M' => 1 << 20,
-                _ => 1 << 30,
-            };
-            (digits, factor)
-        }
-    };
-    let value: usize = digits
-        .parse()
-        .map_err(|_| bad("the value must be a size such as 65536 or 64K", text))?;
-    value
-        .checked_mul(factor)
-        .ok_or_else(|| bad("the size is too large", text))
+    let bytes = parse_byte_size(text)?;
+    usize::try_from(bytes).map_err(|_| bad("the size is too large", text))
 }
 
 /// The capacity of a step: what an edge can be set up with.

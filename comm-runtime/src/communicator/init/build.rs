@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use comm_core::fifo::FifoLayout;
@@ -10,11 +11,12 @@ use comm_core::{Error, ErrorKind, PeerInfo, Result, Transport};
 use super::{CommunicatorBuilder, Meeting, TransportContext};
 use crate::abort::AbortState;
 use crate::communicator::control::Handler;
+use crate::communicator::family::Origin;
 use crate::communicator::leave::LeaveOnDrop;
 use crate::communicator::{Communicator, Core, TransportTable, Users};
 use crate::control::host::online_cpu_count;
 use crate::control::rendezvous::RendezvousAddress;
-use crate::control::{ControlPlane, JoinOptions, Process};
+use crate::control::{ControlPlane, JoinOptions, Process, WORLD};
 use crate::edge::candidates::{all_may_map_memory, all_share_memory};
 use crate::edge::connect::Connector;
 use crate::fork::ForkGuard;
@@ -89,7 +91,8 @@ impl CommunicatorBuilder {
             .secret(self.control.secret.clone())
             .insecure(self.control.insecure)
             .heartbeat(self.control.heartbeat);
-        if let Some(name) = self.name.take() {
+        let name = self.name.take();
+        if let Some(name) = &name {
             options = options.name(name);
         }
         let handler = Arc::new(Handler::default());
@@ -129,7 +132,6 @@ impl CommunicatorBuilder {
             control,
             transports,
             transport_table,
-            launcher: self.launcher,
             meeting,
             connector: Connector::default(),
             neighbours,
@@ -144,8 +146,14 @@ impl CommunicatorBuilder {
             users: Users::default(),
             left: Mutex::new(HashSet::new()),
             warned: Mutex::new(HashSet::new()),
-            settings: self.settings.table().to_vec(),
-            notes: self.settings.notes,
+            origin: Origin {
+                name: name.unwrap_or_else(|| WORLD.to_owned()),
+                control: self.control,
+                settings: self.settings,
+                shared: self.shared,
+                launcher: self.launcher,
+                splits: AtomicU64::new(0),
+            },
             fork,
             this: OnceLock::new(),
             peers,

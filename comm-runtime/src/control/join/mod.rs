@@ -36,6 +36,7 @@ use crate::control::member::{Member, MemberSpec};
 use crate::control::plane::ControlHandler;
 use crate::control::secret;
 
+pub(crate) use options::WORLD;
 pub use options::{DEFAULT_JOIN_TIMEOUT, JoinOptions};
 
 use reason::Failed;

@@ -13,6 +13,9 @@ use crate::control::secret::{Admission, JobSecret};
 /// How long a join may take unless the user says otherwise (`COMM_INIT_TIMEOUT_SECONDS`).
 pub const DEFAULT_JOIN_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The name of a communicator that has none of its own.
+pub(crate) const WORLD: &str = "world";
+
 /// How a rank joins; see [`crate::control::ControlPlane::join`].
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
@@ -33,7 +36,7 @@ impl JoinOptions {
             rank,
             world_size,
             rendezvous,
-            name: "world".to_owned(),
+            name: WORLD.to_owned(),
             admission: Admission::default(),
             heartbeat: Heartbeat::default(),
             deadline: Instant::now() + DEFAULT_JOIN_TIMEOUT,

@@ -6,6 +6,7 @@
 
 mod derived;
 mod file;
+mod kin;
 mod local;
 mod open_mpi;
 mod place;
@@ -27,6 +28,7 @@ use bytes::Bytes;
 use comm_core::{Error, ErrorKind, Rank, Rendezvous, Result, async_trait};
 
 pub use file::FileRendezvous;
+pub(crate) use kin::{Kin, open as meet_kin};
 pub use local::LocalRendezvous;
 pub use open_mpi::OpenMpiJob;
 pub use slurm::SlurmJob;

@@ -91,6 +91,11 @@ impl TcpRendezvous {
         }
     }
 
+    /// Whether there is a connection to the table at the moment.
+    pub(super) fn is_connected(&self) -> bool {
+        lock(&self.client.state).outbox.is_some()
+    }
+
     fn start(&self) {
         let mut task = lock(&self.task);
         if task.is_none() {
@@ -151,8 +156,7 @@ impl Rendezvous for TcpRendezvous {
         let now = Instant::now();
         let key = key.to_owned();
         let answer = if deadline <= now {
-            let connected = lock(&self.client.state).outbox.is_some();
-            let limit = if connected {
+            let limit = if self.is_connected() {
                 PEEK_LIMIT
             } else {
                 LOST_PEEK_LIMIT

@@ -424,3 +424,29 @@ fn operations_follow_each_other_on_the_same_edges() {
         }
     }
 }
+
+#[test]
+fn after_refusals_the_ranks_go_the_other_way_unasked_and_ask_again_later() {
+    for kinds in [&[Mapped, Plain, Mapped][..], &[Plain, Mapped]] {
+        let mut world = World::new(DType::I64, ReduceOp::Sum, kinds);
+        let expected = world.expected();
+        let mut asked = Vec::new();
+        for seed in 0..8 {
+            world.start(|rank| Arc::clone(&rank.plan));
+            let done = world.play(100_000, at_random(seed));
+            assert!(done.into_iter().all(|done| done));
+            let asks = |rank: &Rank| match &rank.run {
+                Some(HostOperation::MappedReduce(run)) => run.asks == Some(true),
+                _ => panic!("another operation"),
+            };
+            let first = asks(&world.ranks[0]);
+            assert!(world.ranks.iter().all(|rank| asks(rank) == first));
+            asked.push(first);
+            for rank in &world.ranks {
+                assert!(rank.result() == expected);
+            }
+        }
+        let expected = [true, false, true, false, false, true, false, false];
+        assert_eq!(asked, expected);
+    }
+}
