@@ -96,7 +96,6 @@ impl Patience {
     }
 
     /// Takes note of time that went by.
-
     fn spend(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time.min(self.part));
     }
