@@ -234,21 +234,28 @@ fn a_rank_blocked_in_recv_costs_no_cpu() {
         let time = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         Duration::from_nanos(time.split(' ').next().unwrap().parse().unwrap())
     }
-    with_ranks(2, |comm| {
-        if comm.rank() == 1 {
-            std::thread::sleep(Duration::from_secs(3));
-            comm.send(&[1_u8], 0).unwrap();
-        } else {
-            let before = cpu_time();
-            comm.recv(&mut [0_u8], 1).unwrap();
-            let used = cpu_time() - before;
-            assert!(
-                used < Duration::from_millis(100),
-                "blocked for 3 s and used {used:?}"
-            );
+    // What a hypervisor takes away counts as used, so one good time of several is enough.
+    let used = with_ranks(2, |comm| {
+        let mut least = Duration::MAX;
+        for _ in 0..3 {
+            if comm.rank() == 1 {
+                std::thread::sleep(Duration::from_secs(1));
+                comm.send(&[1_u8], 0).unwrap();
+                least = Duration::ZERO;
+            } else {
+                let before = cpu_time();
+                comm.recv(&mut [0_u8], 1).unwrap();
+                least = least.min(cpu_time() - before);
+            }
         }
+        least
     })
     .unwrap();
+    let used = used.into_iter().max();
+    assert!(
+        used < Some(Duration::from_millis(100)),
+        "blocked for 1 s and used {used:?}"
+    );
 }
 
 on_every_transport! {

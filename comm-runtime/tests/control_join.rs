@@ -121,13 +121,13 @@ fn a_wrong_secret_at_the_rendezvous_is_refused_at_once() {
     let port = free_port();
     let results = ranks(2, |rank| {
         let text = if rank == 0 { "swordfish" } else { "password" };
-        if rank == 1 {
-            // The other one serves the table.
-            std::thread::sleep(Duration::from_millis(200));
+        // The other one serves the table.
+        while rank == 1 && std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
         }
         let address = format!("127.0.0.1:{port}");
         let rendezvous = TcpRendezvous::new(&process, &address, secret(text), false).unwrap();
-        let deadline = if rank == 0 { in_ms(1000) } else { soon() };
+        let deadline = if rank == 0 { in_ms(5000) } else { soon() };
         let options = JoinOptions::new(rank, 2, Arc::new(rendezvous)).secret(secret(text));
         join(&process, options.deadline(deadline))
     });
@@ -345,7 +345,7 @@ fn one_rendezvous_address_serves_one_communicator_after_the_other() {
             let options = JoinOptions::new(rank, 4, tcp(&process, port)).deadline(soon());
             let joined = join(&process, options.name(format!("world {round}"))).unwrap();
             joined.plane.barrier(1, soon()).unwrap();
-            joined.plane.leave(Duration::from_secs(10));
+            joined.plane.leave(PATIENCE);
         }
     });
 }

@@ -290,7 +290,7 @@ fn a_rank_dropped_without_leaving_is_a_death_and_one_that_left_is_not() {
     let _watchdog = watchdog();
     let mut world = world(5);
     let left = world.remove(1);
-    left.plane.leave(Duration::from_secs(10));
+    left.plane.leave(PATIENCE);
     // Everybody else is a neighbour of rank 1 in a world of five.
     for joined in &world {
         assert_eq!(joined.recorded.leaves.recv().unwrap(), 1);
@@ -314,7 +314,7 @@ fn a_rank_dropped_without_leaving_is_a_death_and_one_that_left_is_not() {
 fn an_exchange_with_a_rank_that_has_left_is_an_error() {
     let _watchdog = watchdog();
     let mut world = world(2);
-    world.remove(0).plane.leave(Duration::from_secs(10));
+    world.remove(0).plane.leave(PATIENCE);
     let error = world[0].plane.barrier(1, soon()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PeerFailed);
     leave(world);

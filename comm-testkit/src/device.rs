@@ -17,7 +17,7 @@ use comm_core::doorbell::Doorbells;
 use comm_core::{Armed, Error, ErrorKind, MemoryKind, Result};
 
 /// How long a copy may take; a watchdog, not a measure of speed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A check of one clause.
 pub type Clause = fn(&dyn Device) -> Result<()>;

@@ -36,12 +36,14 @@
 //! * [`net`]: the suite for network backends, and a mock network and device.
 //! * [`codec`]: the suite for codecs, and data like that of ML jobs.
 //! * [`device`]: the suite for devices.
+//! * [`network`]: what network there is for ranks of several hosts.
 //! * [`ports`]: ports for jobs that a test starts.
 //! * [`watchdog`]: ends a test that is stuck.
 
 pub mod codec;
 pub mod device;
 pub mod net;
+pub mod network;
 pub mod ports;
 pub mod transport;
 pub mod watchdog;

@@ -74,8 +74,9 @@ export SLURM_CONF=$dir/slurm.conf
     slurmd -N n1
     slurmd -N n2
 } >"$dir/start.log" 2>&1 || skip "Slurm did not start: $(<"$dir/start.log")"
-for _ in $(seq 100); do
-    [[ $(sinfo -h -N -o %T 2>/dev/null | grep -c "^idle") == 2 ]] && break
+nodes_are_idle() { [[ $(timeout 10 sinfo -h -N -o %T 2>/dev/null | grep -c "^idle") == 2 ]]; }
+until nodes_are_idle; do
+    ((SECONDS < 60)) || skip "the nodes of this Slurm do not come up: $(tail -n 3 "$dir"/*.log)"
     sleep 0.1
 done
 

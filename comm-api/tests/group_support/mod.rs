@@ -11,7 +11,7 @@ use comm_api::{CollectiveGroup, Tensor, Worker, WorkerAddress, WorkerBuilder};
 use comm_runtime::control::rendezvous::LocalRendezvous;
 
 /// How long a worker may take before it counts as stuck.
-const WATCHDOG: Duration = Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 pub(crate) fn address(text: &str) -> WorkerAddress {
     text.parse().unwrap()

@@ -134,7 +134,8 @@ fn stopped(transport: &str) -> Result<(), Failed> {
         return Ok(());
     }
     let settings = [
-        ("COMM_OPERATION_TIMEOUT_SECONDS", "0.5"),
+        // Longer than a rank that is not stopped is late.
+        ("COMM_OPERATION_TIMEOUT_SECONDS", "5"),
         ("COMM_TRANSPORTS", transport),
     ];
     let mut workers = start([("stopped", "mapped"); 2].into_iter(), &settings);

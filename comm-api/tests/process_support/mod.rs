@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use libtest_mimic::Failed;
 const SCENARIO: &str = "COMM_TEST_SCENARIO";
 
 /// How long a worker may live.
-pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// Plays the scenario of this process, if it is a worker; its exit code then.
 pub(crate) fn play_if_worker(play: impl FnOnce(&str) -> Result<()>) -> Option<ExitCode> {
@@ -51,7 +50,7 @@ impl Job {
             variables: vec![
                 ("COMM_RENDEZVOUS", rendezvous),
                 ("COMM_SECRET", "0123456789abcdef0123456789abcdef".to_owned()),
-                ("COMM_INIT_TIMEOUT_SECONDS", "60".to_owned()),
+                ("COMM_INIT_TIMEOUT_SECONDS", "120".to_owned()),
             ],
         }
     }
@@ -125,8 +124,8 @@ pub(crate) fn end(workers: Vec<Child>) -> std::result::Result<Vec<Ended>, Failed
         let mut errors = reader
             .join()
             .map_err(|_| "the reader of a worker's errors panicked")?;
-        if let Some(signal) = status.signal() {
-            errors.push_str(&format!("ended by signal {signal}"));
+        if !status.success() {
+            errors.push_str(&format!("({status})"));
         }
         ended.push(Ended {
             success: status.success(),

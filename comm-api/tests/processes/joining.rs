@@ -1,12 +1,12 @@
 //! How a job comes together, and what it says when it does not.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 
-use super::process_support::{Ended, Job, all_failed_with, end, free_port};
+use super::process_support::{Ended, Job, WATCHDOG, all_failed_with, end, free_port};
 
 pub(crate) fn missing() -> Result<(), Failed> {
     let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "2");
@@ -29,7 +29,8 @@ pub(crate) fn world_sizes() -> Result<(), Failed> {
 }
 
 pub(crate) fn wrong_secret() -> Result<(), Failed> {
-    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
+    // Longer than one of them starts later than another.
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "8");
     let stranger = [("COMM_SECRET", "ffffffffffffffffffffffffffffffff")];
     let ended = end(vec![
         job.start(0, 3, &[]),
@@ -49,7 +50,7 @@ pub(crate) fn wrong_secret() -> Result<(), Failed> {
 }
 
 pub(crate) fn waiting_for_rank_0() -> Result<(), Failed> {
-    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "3");
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "8");
     let ended = end(vec![job.start(1, 3, &[]), job.start(2, 3, &[])])?;
     all_failed_with(&ended, &["1 of 3 ranks did not come", ": 0;"])
 }
@@ -65,10 +66,15 @@ pub(crate) fn settings() -> Result<(), Failed> {
 
 pub(crate) fn job_ids() -> Result<(), Failed> {
     // Two jobs at one host and port: the second one waits for a table of its own, in vain.
-    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "6");
-    let other = [("COMM_JOB_ID", "other"), ("COMM_INIT_TIMEOUT_SECONDS", "2")];
+    let port = free_port();
+    let job = Job::new("reduce").set("COMM_RENDEZVOUS", format!("127.0.0.1:{port}"));
+    let other = [("COMM_JOB_ID", "other"), ("COMM_INIT_TIMEOUT_SECONDS", "4")];
     let waiting = job.start(0, 2, &[("COMM_JOB_ID", "one")]);
-    thread::sleep(Duration::from_millis(500));
+    // Until the first one serves its table.
+    let deadline = Instant::now() + WATCHDOG;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
     let refused = end(vec![job.start(0, 2, &other)]);
     let late = job.start(1, 2, &[("COMM_JOB_ID", "one")]);
     let met = end(vec![waiting, late])?;
@@ -79,7 +85,7 @@ pub(crate) fn job_ids() -> Result<(), Failed> {
 }
 
 pub(crate) fn own_job_ids() -> Result<(), Failed> {
-    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "5");
+    let job = Job::new("reduce").set("COMM_INIT_TIMEOUT_SECONDS", "8");
     let workers = (0..2).map(|rank| {
         let id = if rank == 0 { "one" } else { "other" };
         job.start(rank, 2, &[("COMM_JOB_ID", id)])

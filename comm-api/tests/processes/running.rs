@@ -17,10 +17,7 @@ pub(crate) fn reduce(transport: &'static str) -> Result<(), Failed> {
             "reduce"
         };
         let job = Job::new(scenario).set("COMM_TRANSPORTS", transport);
-        let ended = job.run(world_size)?;
-        if !ended.iter().all(|worker| worker.success) {
-            return Err(format!("{ended:#?}").into());
-        }
+        all_right(&job.run(world_size)?)?;
     }
     Ok(())
 }
@@ -35,15 +32,13 @@ pub(crate) fn last_sends(transport: &'static str) -> Result<(), Failed> {
 
 /// Ranks that were dealt out to two hosts in turn.
 pub(crate) fn near_ranks() -> Result<(), Failed> {
+    if comm_testkit::network::address_for_other_hosts().is_none() {
+        return Ok(());
+    }
     let job = Job::new("near ranks").set("COMM_ALGO", "ring");
     let host = |rank| [("COMM_HOSTID", if rank % 2 == 0 { "even" } else { "odd" })];
     let workers = (0..5).map(|rank| job.start(rank, 5, &host(rank))).collect();
-    for ended in end(workers)? {
-        if !ended.success {
-            return Err(ended.errors.into());
-        }
-    }
-    Ok(())
+    all_right(&end(workers)?)
 }
 
 pub(crate) fn kill(scenario: &'static str, transport: &'static str) -> Result<(), Failed> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use comm_api::{Builder, Communicator, Result};
 
 /// How long a test may take before it counts as stuck.
-const WATCHDOG: Duration = Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 thread_local! {
     /// The transport over which the test of this thread runs.

@@ -13,7 +13,7 @@ use libtest_mimic::Failed;
 pub(crate) const WORKER: &str = "COMM_TEST_WORKER";
 
 /// How long a worker may live.
-const WATCHDOG: Duration = Duration::from_secs(90);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// The worker's part, in a process that is one.
 pub(crate) fn played() -> Option<ExitCode> {
@@ -75,7 +75,7 @@ pub(crate) fn start(command: &mut Command) -> Result<Running, Failed> {
     let mut child = command
         .env(WORKER, "1")
         // A killed launcher may leave its ranks behind, which then end by themselves.
-        .env("COMM_INIT_TIMEOUT_SECONDS", "30")
+        .env("COMM_INIT_TIMEOUT_SECONDS", "120")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

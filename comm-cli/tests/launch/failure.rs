@@ -1,6 +1,19 @@
 //! One worker fails: who is named, what happens to the others, which exit code.
 
-use crate::job::{run, start_with};
+use crate::job::{Ended, run, start_with};
+
+/// Two workers, of which rank 0 fails once rank 1 has said by `$READY` that it is prepared; they have a
+/// short grace.
+fn fails_beside(prepared: &str) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let ready = directory.path().join("ready");
+    let script = format!(
+        "[ $RANK = 0 ] && {{ until [ -e \"$READY\" ]; do sleep 0.01; done; exit 3; }}; {prepared}"
+    );
+    let options = ["-n", "2", "--grace", "0.5"];
+    let variables = [("READY", ready.to_str().unwrap())];
+    start_with(&options, &["sh", "-c", &script], &variables).end()
+}
 
 #[test]
 fn the_exit_code_is_that_of_the_failed_worker_and_it_is_named() {
@@ -32,25 +45,23 @@ fn within_the_grace_the_others_end_with_their_own_errors() {
 
 #[test]
 fn after_the_grace_the_others_get_sigterm() {
-    let script = "trap 'echo told to end; exit 0' TERM; echo ready; \
-                  [ $RANK = 0 ] && exit 3; while :; do sleep 0.01; done";
-    let ended = run(&["-n", "2", "--grace", "0.5"], script);
+    let ended = fails_beside(
+        "trap 'echo told to end; exit 0' TERM; : > \"$READY\"; while :; do sleep 0.01; done",
+    );
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.stdout.contains("[1] told to end\n"), "{ended:?}");
 }
 
 #[test]
 fn a_worker_that_ignores_sigterm_is_killed() {
-    let script = "trap '' TERM; [ $RANK = 0 ] && exit 3; while :; do sleep 0.01; done";
-    let ended = run(&["-n", "2", "--grace", "0.5"], script);
+    let ended = fails_beside("trap '' TERM; : > \"$READY\"; while :; do sleep 0.01; done");
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.stderr.contains("killing 1 worker"), "{ended:?}");
 }
 
 #[test]
 fn a_stopped_worker_is_ended_too() {
-    let script = "[ $RANK = 0 ] && exit 3; kill -STOP $$";
-    let ended = run(&["-n", "2", "--grace", "0.5"], script);
+    let ended = fails_beside(": > \"$READY\"; kill -STOP $$");
     assert_eq!(ended.code, Some(3), "{ended:?}");
 }
 

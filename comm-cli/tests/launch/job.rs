@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Far more than any of these tests takes on a busy machine.
-const WATCHDOG: Duration = Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// A running `commctl launch`.
 pub(crate) struct Job {

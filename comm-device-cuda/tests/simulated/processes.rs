@@ -11,7 +11,7 @@ use libtest_mimic::Failed;
 
 use crate::{ROLE, edges};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Writes one byte value all over host memory that nobody else has.
 pub(crate) fn fill(memory: &DeviceMemory, value: u8) {

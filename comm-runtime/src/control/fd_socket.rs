@@ -41,6 +41,9 @@ pub const MAX_FDS: usize = 16;
 /// How long descriptors and their message wait for each other.
 pub(crate) const FD_LIMIT: Duration = Duration::from_secs(5);
 
+/// In how many parts that is measured: of time in which this process did not run, one part counts.
+const PARTS_OF_WAITING: u32 = 10;
+
 /// How many datagrams may wait for their messages.
 const MAX_PARCELS: usize = 1024;
 
@@ -95,13 +98,18 @@ impl FdInbox {
     /// The descriptors of the ticket for this member, waiting for them up to [`FD_LIMIT`].
     pub(crate) async fn take(&self, member: &Member, ticket: FdTicket) -> Result<Vec<OwnedFd>> {
         let key = (member.communicator(), member.rank(), ticket.token);
-        let deadline = Instant::now() + FD_LIMIT;
+        let part = FD_LIMIT / PARTS_OF_WAITING;
+        let (mut parts, mut until) = (1, Instant::now() + part);
         loop {
             let arrived = self.arrived.notified();
             if let Some(fds) = lock(&self.parcels).remove(&key) {
                 return Ok(fds);
             }
-            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
+            if tokio::time::timeout_at(until, arrived).await.is_ok() {
+                continue;
+            }
+            (parts, until) = (parts + 1, Instant::now() + part);
+            if parts > PARTS_OF_WAITING {
                 return Err(Error::new(
                     ErrorKind::Timeout,
                     "the file descriptors of a message never came, or this process has no \
@@ -224,15 +232,17 @@ pub(crate) async fn send(member: &Member, peer: Rank, fds: Vec<OwnedFd>) -> Resu
     })?;
     socket.connect_addr(&address).map_err(describe)?;
     socket.set_nonblocking(true).map_err(describe)?;
-    let deadline = Instant::now() + FD_LIMIT;
+    // Counted, not timed: time in which this process did not run is none of the receiver's.
+    let mut pauses = FD_LIMIT.as_millis() / FULL_PAUSE.as_millis();
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     loop {
         match send_datagram(socket.as_fd(), &bytes, &borrowed) {
             Ok(()) => return Ok(parcel.ticket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if Instant::now() >= deadline {
+                if pauses == 0 {
                     return Err(describe(error));
                 }
+                pauses -= 1;
                 tokio::time::sleep(FULL_PAUSE).await;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

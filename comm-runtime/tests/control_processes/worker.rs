@@ -11,7 +11,7 @@ use comm_runtime::control::{
     ControlSettings, JoinOptions, LaunchEnvironment, Message, Process, ProcessOptions,
 };
 
-use crate::support::{Joined, join, ranks, soon};
+use crate::support::{Joined, PATIENCE, join, ranks, soon};
 
 /// The variable that makes the test program a worker.
 pub(crate) const ROLE: &str = "COMM_TEST_ROLE";
@@ -89,7 +89,7 @@ fn meet() {
         Ok(()) => say("barrier: passed"),
         Err(error) => say(format!("barrier: {error}")),
     }
-    plane.leave(Duration::from_secs(10));
+    plane.leave(PATIENCE);
 }
 
 /// Joins, and when told to leaves and ends, whether the others read the goodbye in time or not.
@@ -130,7 +130,7 @@ fn busy() {
     }
     say(format!("{left} ranks have left"));
     say_failure(&joined);
-    joined.plane.leave(Duration::from_secs(10));
+    joined.plane.leave(PATIENCE);
 }
 
 fn say_failure(joined: &Joined) {
@@ -196,7 +196,7 @@ fn pass() {
             assert_eq!(text, format!("{from} to {rank}"));
         }
         joined.plane.barrier(1, soon()).unwrap();
-        joined.plane.leave(Duration::from_secs(10));
+        joined.plane.leave(PATIENCE);
     });
     say("all descriptors came");
 }
@@ -219,7 +219,7 @@ fn fork() {
             .send(0, Message::new(1, Bytes::new()))
             .unwrap_err();
         assert!(error.message().contains("fork"), "{error}");
-        joined.plane.leave(Duration::from_secs(10));
+        joined.plane.leave(PATIENCE);
         let fresh = Process::acquire(&ProcessOptions::new()).unwrap();
         assert_ne!(fresh.id(), process.id());
         alone(&fresh).plane.barrier(1, soon()).unwrap();
@@ -232,6 +232,6 @@ fn fork() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     joined.plane.barrier(1, soon()).unwrap();
-    joined.plane.leave(Duration::from_secs(10));
+    joined.plane.leave(PATIENCE);
     say("parent: goes on");
 }

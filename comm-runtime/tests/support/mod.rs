@@ -14,11 +14,14 @@ use comm_runtime::control::{
 };
 pub(crate) use comm_testkit::ports::free_port;
 
+/// How long what must happen may take on a machine that stands still for a while.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Ends the test process if the test is stuck.
 pub(crate) fn watchdog() -> Watchdog {
     let (alive, ended) = channel::<()>();
     thread::spawn(move || {
-        if ended.recv_timeout(Duration::from_secs(120))
+        if ended.recv_timeout(Duration::from_secs(300))
             == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         {
             eprintln!("the test is stuck");
@@ -89,7 +92,7 @@ pub(crate) struct Joined {
 }
 
 pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
+    Instant::now() + PATIENCE
 }
 
 pub(crate) fn process() -> Arc<Process> {
@@ -153,7 +156,7 @@ pub(crate) fn world(count: u32) -> Vec<Joined> {
 pub(crate) fn leave(world: Vec<Joined>) {
     thread::scope(|scope| {
         for joined in world {
-            scope.spawn(move || joined.plane.leave(Duration::from_secs(10)));
+            scope.spawn(move || joined.plane.leave(PATIENCE));
         }
     });
 }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Buffer;
 
 /// How long a rig waits for something that must come; a watchdog, not a measure of speed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a backend without a descriptor is looked at.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);

@@ -111,7 +111,7 @@ impl TestRank {
 }
 
 /// After this time a clause counts as stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(120);
+const STUCK_AFTER: Duration = Duration::from_secs(300);
 
 /// Taken shared by clauses, exclusively by those that look at the whole process.
 static PROCESS: RwLock<()> = RwLock::new(());

@@ -35,7 +35,7 @@ impl Resources {
     ///
     /// If more is held then.
     pub fn wait_for_return(self) {
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(120);
         loop {
             let now = Self::now();
             if now.descriptors <= self.descriptors && now.shared_mappings <= self.shared_mappings {

@@ -15,7 +15,7 @@ use comm_core::{
 use super::{Received, RecvEnd, SendEnd, TestRank, TransportFixture, Waiter};
 
 /// How long one set-up call may take.
-const SETUP_LIMIT: Duration = Duration::from_secs(30);
+const SETUP_LIMIT: Duration = Duration::from_secs(120);
 
 /// Two ranks of a fixture.
 #[derive(Debug)]

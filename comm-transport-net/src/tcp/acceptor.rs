@@ -26,7 +26,7 @@ use super::stranger::Stranger;
 use super::wire::{Handle, Hello, Token};
 
 /// How long a connection may take to greet.
-const GREETING_LIMIT: Duration = Duration::from_secs(10);
+const GREETING_LIMIT: Duration = Duration::from_secs(20);
 
 /// How many connections may be greeting at a time.
 const HALF_OPEN_LIMIT: usize = 512;

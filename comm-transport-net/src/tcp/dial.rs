@@ -1,23 +1,32 @@
 //! Connecting.
 //!
-//! The receiver's addresses are tried in order; a refusal, a wrong answer or silence for
-//! `connect_timeout` leads to the next one. Once the first socket of a connection is greeted, the
-//! others follow to the same address.
+//! # Contract
+//!
+//! * The receiver's addresses are tried in order. The next one starts when the one before failed or has
+//!   not answered for [`STAGGER`] (RFC 8305, "happy eyeballs"), beside those that still may: an address
+//!   that leads nowhere costs a quarter of a second. The first that answers as the receiver wins.
+//! * A refusal, a wrong answer or silence for `connect_timeout` ends an attempt. What came while this
+//!   process did not run counts, although the time is over.
+//! * The other sockets of the connection follow to the address that won. If one of them fails, the
+//!   connection is made anew with the addresses that have not failed yet.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use comm_core::net::{NetConnect, NetSend};
 use comm_core::{Error, ErrorKind, Result};
 
-use super::poller::{Event, Interest};
+use super::greeting::Greeting;
+use super::poller::Event;
 use super::send::{SendState, TcpSend};
 use super::shared::{Member, Shared, lock};
-use super::socket::{Sock, connecting, hurry_within_host};
-use super::wire::{ANSWER_BYTES, CONFIRMATION, Handle, Hello, Token, is_answer};
+use super::wire::{Handle, Hello, Token};
+
+/// Head start of one address over the next.
+const STAGGER: Duration = Duration::from_millis(250);
 
 /// A connection of which the sending end is being made.
 #[derive(Debug)]
@@ -36,31 +45,23 @@ struct Dial {
 
 #[derive(Debug)]
 struct DialState {
+    /// Addresses that were not tried yet.
     left: VecDeque<SocketAddr>,
-    address: Option<SocketAddr>,
-    deadline: Option<Instant>,
+    /// When the next of them starts, if those before are silent until then.
+    next_at: Option<Instant>,
+    /// The address that has answered.
+    found: Option<SocketAddr>,
     connection: Token,
-    sockets: Vec<Greeting>,
+    /// One for each address that is being tried until one has answered, then one for each socket of the
+    /// connection. Their places are their numbers in the poller's keys.
+    sockets: Vec<Option<Greeting>>,
+    /// What is set in the backend: the first of `next_at` and the sockets' own.
+    deadline: Option<Instant>,
     tried: Vec<String>,
     /// Whether something else than "nobody listens there" went wrong.
     unreachable: Option<io::Error>,
     /// The end or the failure; taken by the owner.
     outcome: Option<Result<TcpSend>>,
-}
-
-#[derive(Debug)]
-struct Greeting {
-    socket: Sock,
-    stage: Stage,
-    received: [u8; ANSWER_BYTES],
-    count: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Connecting,
-    Answering,
-    Greeted,
 }
 
 impl TcpConnect {
@@ -72,10 +73,11 @@ impl TcpConnect {
             number,
             state: Mutex::new(DialState {
                 left: handle.addresses.iter().copied().collect(),
-                address: None,
-                deadline: None,
+                next_at: None,
+                found: None,
                 connection: Token::random()?,
                 sockets: Vec::new(),
+                deadline: None,
                 tried: Vec::new(),
                 unreachable: None,
                 outcome: None,
@@ -83,7 +85,10 @@ impl TcpConnect {
             handle,
         });
         shared.insert(number, Arc::clone(&dial) as _);
-        dial.try_next(&mut lock(&dial.state), shared);
+        let mut state = lock(&dial.state);
+        dial.try_next(&mut state, shared);
+        dial.schedule(&mut state, shared);
+        drop(state);
         Ok(Self {
             shared: Arc::clone(shared),
             number,
@@ -93,23 +98,21 @@ impl TcpConnect {
 }
 
 impl Dial {
-    /// Begins with the next address, or fails.
-    fn try_next(&self, state: &mut DialState, shared: &Arc<Shared>) {
-        state.sockets.clear();
-        if let Some(at) = state.deadline.take() {
-            shared.clear_deadline(at, self.number);
-        }
+    /// Begins with the next address, or fails if there is none and nothing under way.
+    fn try_next(&self, state: &mut DialState, shared: &Shared) {
+        state.next_at = None;
         while let Some(address) = state.left.pop_front() {
-            state.address = Some(address);
             match self.open(state, shared, address) {
                 Ok(()) => {
-                    let at = Instant::now() + shared.options.connect_timeout;
-                    state.deadline = Some(at);
-                    shared.set_deadline(at, self.number);
+                    let is_last = state.left.is_empty();
+                    state.next_at = (!is_last).then(|| Instant::now() + STAGGER);
                     return;
                 }
-                Err(error) => self.note(state, error),
+                Err(error) => note(state, address, error),
             }
+        }
+        if state.sockets.iter().any(Option::is_some) {
+            return;
         }
         let tried = state.tried.join("; ");
         let error = match state.unreachable.take() {
@@ -126,117 +129,164 @@ impl Dial {
         state.outcome = Some(Err(error.with("tried", tried)));
     }
 
-    /// Takes note of what went wrong with an address.
-    fn note(&self, state: &mut DialState, error: io::Error) {
-        if let Some(address) = state.address {
-            state.tried.push(format!("{address}: {error}"));
-        }
-        let nobody = matches!(
-            error.kind(),
-            io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::UnexpectedEof
-        );
-        if !nobody {
-            state.unreachable.get_or_insert(error);
-        }
-    }
-
     /// Begins to connect one more socket.
     fn open(&self, state: &mut DialState, shared: &Shared, address: SocketAddr) -> io::Result<()> {
         let key = Shared::key(self.number, state.sockets.len());
-        let socket = connecting(address, &shared.options)?;
-        let mut socket = Sock::new(socket, &shared.poller, key);
-        socket.settle(Interest::WRITE)?;
-        state.sockets.push(Greeting {
-            socket,
-            stage: Stage::Connecting,
-            received: [0; ANSWER_BYTES],
-            count: 0,
-        });
+        state
+            .sockets
+            .push(Some(Greeting::begin(address, shared, key)?));
         Ok(())
     }
 
-    fn step(&self, state: &mut DialState, shared: &Arc<Shared>, index: usize) -> io::Result<()> {
+    /// Moves one socket on, and the connection with it.
+    fn advance(&self, state: &mut DialState, shared: &Arc<Shared>, place: usize) {
         let hello = Hello {
             knock: self.handle.knock,
             connection: *state.connection.bytes(),
             sockets: shared.options.sockets,
-            index,
+            index: if state.found.is_some() { place } else { 0 },
             stripe_bytes: shared.options.stripe_bytes,
         };
-        let Some(greeting) = state.sockets.get_mut(index) else {
+        let Some(Some(greeting)) = state.sockets.get_mut(place) else {
+            return;
+        };
+        if greeting.is_done() {
+            return;
+        }
+        let address = greeting.address;
+        let moved = match greeting.step(&hello, &self.handle.answer, shared) {
+            Ok(false) => return,
+            Ok(true) if state.found.is_none() => self.follow(state, shared, place),
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match moved {
+            Ok(()) => self.finish_if_complete(state, shared),
+            Err(error) => self.give_up(state, shared, place, address, error),
+        }
+    }
+
+    /// Gives one socket up if it was silent for too long.
+    fn expire(&self, state: &mut DialState, shared: &Arc<Shared>, place: usize, now: Instant) {
+        let is_late = |state: &DialState| match state.sockets.get(place) {
+            Some(Some(greeting)) if !greeting.is_done() && greeting.deadline <= now => {
+                Some(greeting.address)
+            }
+            _ => None,
+        };
+        if is_late(state).is_none() {
+            return;
+        }
+        // What has come counts: this process may have been stopped.
+        self.advance(state, shared, place);
+        if state.outcome.is_none()
+            && let Some(address) = is_late(state)
+        {
+            let error = io::ErrorKind::TimedOut.into();
+            self.give_up(state, shared, place, address, error);
+        }
+    }
+
+    /// An attempt has failed, or a socket that followed one that had not.
+    fn give_up(
+        &self,
+        state: &mut DialState,
+        shared: &Shared,
+        place: usize,
+        address: SocketAddr,
+        error: io::Error,
+    ) {
+        note(state, address, error);
+        if state.found.take().is_some() {
+            state.sockets.clear();
+            // The receiver may have some of the sockets of this one.
+            match Token::random() {
+                Ok(token) => state.connection = token,
+                Err(error) => {
+                    state.outcome = Some(Err(error));
+                    return;
+                }
+            }
+        } else if let Some(place) = state.sockets.get_mut(place) {
+            *place = None;
+        }
+        self.try_next(state, shared);
+    }
+
+    /// Ends the search, and lets the other sockets follow the one that was answered.
+    fn follow(&self, state: &mut DialState, shared: &Shared, place: usize) -> io::Result<()> {
+        let Some(mut first) = state.sockets.get_mut(place).and_then(Option::take) else {
             return Ok(());
         };
-        match greeting.stage {
-            Stage::Connecting => {
-                if let Some(error) = greeting.socket.socket().take_error()? {
-                    return Err(error);
-                }
-                if let Err(error) = hurry_within_host(greeting.socket.socket()) {
-                    tracing::debug!(%error, "the system's congestion control stays");
-                }
-                send_all(&greeting.socket, &hello.encode())?;
-                greeting.socket.settle(Interest::READ)?;
-                greeting.stage = Stage::Answering;
-                return Ok(());
-            }
-            Stage::Greeted => return Ok(()),
-            Stage::Answering => {}
+        // Those that were silent until now may yet be needed.
+        for silent in state.sockets.drain(..).flatten().rev() {
+            state.left.push_front(silent.address);
         }
-        while greeting.count < ANSWER_BYTES {
-            match greeting
-                .socket
-                .read(&mut greeting.received[greeting.count..])?
-            {
-                None => return Ok(()),
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Some(bytes) => greeting.count += bytes,
-            }
+        let address = first.address;
+        (state.found, state.next_at) = (Some(address), None);
+        let renamed = first.rename(Shared::key(self.number, 0));
+        state.sockets.push(Some(first));
+        renamed?;
+        (1..shared.options.sockets).try_for_each(|_| self.open(state, shared, address))
+    }
+
+    fn finish_if_complete(&self, state: &mut DialState, shared: &Arc<Shared>) {
+        let is_greeted =
+            |greeting: &Option<Greeting>| matches!(greeting, Some(greeting) if greeting.is_done());
+        if state.sockets.len() != shared.options.sockets || !state.sockets.iter().all(is_greeted) {
+            return;
         }
-        if !is_answer(&greeting.received, &self.handle.answer) {
-            return Err(io::Error::other("somebody else answers there"));
+        let sockets = state.sockets.drain(..).flatten();
+        let sockets = sockets.map(Greeting::into_socket).collect();
+        // Before the end takes this member's place: it has no deadline.
+        self.schedule(state, shared);
+        // The sockets' keys stay the same.
+        let end = SendState::new(sockets, shared.options.stripe_bytes);
+        state.outcome = Some(Ok(TcpSend::new(shared, self.number, end)));
+    }
+
+    /// Sets the deadline that comes first.
+    fn schedule(&self, state: &mut DialState, shared: &Shared) {
+        let waiting = state.sockets.iter().flatten();
+        let waiting = waiting.filter(|greeting| !greeting.is_done());
+        let first = waiting
+            .map(|greeting| greeting.deadline)
+            .chain(state.next_at)
+            .min();
+        let first = first.filter(|_| state.outcome.is_none());
+        if first == state.deadline {
+            return;
         }
-        send_all(&greeting.socket, &[CONFIRMATION])?;
-        greeting.stage = Stage::Greeted;
-        if index == 0
-            && let Some(address) = state.address
-        {
-            for _ in 1..shared.options.sockets {
-                self.open(state, shared, address)?;
-            }
+        if let Some(at) = std::mem::replace(&mut state.deadline, first) {
+            shared.clear_deadline(at, self.number);
         }
-        let all = |greeting: &Greeting| greeting.stage == Stage::Greeted;
-        if state.sockets.len() == shared.options.sockets && state.sockets.iter().all(all) {
-            let sockets: Vec<Sock> = state.sockets.drain(..).map(|one| one.socket).collect();
-            if let Some(at) = state.deadline.take() {
-                shared.clear_deadline(at, self.number);
-            }
-            // The sockets' keys stay the same: the end takes this member's place.
-            let end = SendState::new(sockets, shared.options.stripe_bytes);
-            state.outcome = Some(Ok(TcpSend::new(shared, self.number, end)));
+        if let Some(at) = first {
+            shared.set_deadline(at, self.number);
         }
-        Ok(())
     }
 }
 
-fn send_all(socket: &Sock, bytes: &[u8]) -> io::Result<()> {
-    // The buffer of a new connection has room for a few bytes.
-    match socket.write(bytes)? {
-        Some(written) if written == bytes.len() => Ok(()),
-        _ => Err(io::Error::other("the connection takes no greeting")),
+/// Takes note of what went wrong with an address.
+fn note(state: &mut DialState, address: SocketAddr, error: io::Error) {
+    state.tried.push(format!("{address}: {error}"));
+    let nobody = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+    );
+    if !nobody {
+        state.unreachable.get_or_insert(error);
     }
 }
 
 impl Member for Dial {
     fn ready(&self, shared: &Arc<Shared>, socket: usize, _event: Event) -> bool {
         let mut state = lock(&self.state);
-        if state.outcome.is_none()
-            && let Err(error) = self.step(&mut state, shared, socket)
-        {
-            self.note(&mut state, error);
-            self.try_next(&mut state, shared);
+        if state.outcome.is_none() {
+            self.advance(&mut state, shared, socket);
+            self.schedule(&mut state, shared);
         }
         true
     }
@@ -244,10 +294,16 @@ impl Member for Dial {
     fn expired(&self, shared: &Arc<Shared>) {
         let mut state = lock(&self.state);
         state.deadline = None;
-        if state.outcome.is_none() {
-            self.note(&mut state, io::ErrorKind::TimedOut.into());
+        let now = Instant::now();
+        for place in 0..state.sockets.len() {
+            if state.outcome.is_none() {
+                self.expire(&mut state, shared, place, now);
+            }
+        }
+        if state.outcome.is_none() && state.next_at.is_some_and(|at| at <= now) {
             self.try_next(&mut state, shared);
         }
+        self.schedule(&mut state, shared);
     }
 }
 

@@ -11,6 +11,8 @@
 //! * **Within a host** sockets use Reno as congestion control, whatever the system prefers: nothing is
 //!   lost there, and an algorithm that sends at a measured rate only pauses in vain. Between hosts the
 //!   system's choice stays.
+//! * **Several addresses.** A sender tries the receiver's addresses in order, the next one a quarter of a
+//!   second after the one before if that is silent, and takes the first that answers as the receiver.
 //! * **Small messages** take one write, and one read if they have come whole.
 //! * **Inline progress.** `isend` writes and `test` reads at once, so that a thread that waits for
 //!   one connection polls its socket and nothing else. The event set (epoll on Linux) serves
@@ -29,6 +31,7 @@
 mod acceptor;
 mod backend;
 mod dial;
+mod greeting;
 mod listener;
 mod memory;
 mod options;

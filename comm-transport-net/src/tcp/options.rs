@@ -41,7 +41,7 @@ impl Default for TcpOptions {
             sockets: 2,
             stripe_bytes: 256 << 10,
             buffer_bytes: None,
-            connect_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(20),
             keep_alive: Duration::from_secs(30),
             user_timeout: None,
         }
@@ -96,7 +96,9 @@ impl TcpOptions {
         self
     }
 
-    /// How long each address of a peer may take to answer; 5 seconds by default.
+    /// How long each address of a peer may take to connect, and then to answer; 20 seconds by default.
+    ///
+    /// Only an error comes later for it: a silent address does not keep the others waiting.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

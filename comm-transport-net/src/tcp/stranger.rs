@@ -33,6 +33,8 @@ struct Greeting {
 enum Step {
     Waiting,
     Confirmed,
+    /// It was answered and did not stay: another address answered it earlier.
+    Elsewhere,
     Refused(&'static str),
 }
 
@@ -84,10 +86,38 @@ impl Stranger {
         let mut confirmation = [0];
         Ok(match greeting.socket.read(&mut confirmation)? {
             None => Step::Waiting,
-            Some(0) => ENDED,
+            Some(0) => Step::Elsewhere,
             Some(_) if confirmation == [CONFIRMATION] => Step::Confirmed,
             Some(_) => Step::Refused("it does not confirm as this version does"),
         })
+    }
+
+    /// Goes on as far as it goes; whether it was not over.
+    fn advance(&self, state: &mut Option<Greeting>, shared: &Arc<Shared>) -> bool {
+        let Some(greeting) = state else {
+            return false;
+        };
+        match self.step(greeting, shared) {
+            Ok(Step::Waiting) => return true,
+            Ok(Step::Confirmed) => {
+                if let Some(Greeting {
+                    socket,
+                    hello: Some(hello),
+                    ..
+                }) = state.take()
+                {
+                    admit(shared, hello, socket);
+                }
+            }
+            Ok(Step::Elsewhere) => {
+                tracing::debug!(address = ?self.address, "a sender took another way");
+            }
+            Ok(Step::Refused(reason)) => self.refuse(reason),
+            Err(error) => self.refuse(&error.to_string()),
+        }
+        *state = None;
+        self.leave(shared);
+        true
     }
 
     fn leave(&self, shared: &Shared) {
@@ -103,34 +133,16 @@ impl Stranger {
 
 impl Member for Stranger {
     fn ready(&self, shared: &Arc<Shared>, _socket: usize, _event: Event) -> bool {
-        let mut state = lock(&self.state);
-        let Some(greeting) = &mut *state else {
-            return false;
-        };
-        match self.step(greeting, shared) {
-            Ok(Step::Waiting) => return true,
-            Ok(Step::Confirmed) => {
-                if let Some(Greeting {
-                    socket,
-                    hello: Some(hello),
-                    ..
-                }) = state.take()
-                {
-                    admit(shared, hello, socket);
-                }
-            }
-            Ok(Step::Refused(reason)) => self.refuse(reason),
-            Err(error) => self.refuse(&error.to_string()),
-        }
-        *state = None;
-        self.leave(shared);
-        true
+        self.advance(&mut lock(&self.state), shared)
     }
 
     fn expired(&self, shared: &Arc<Shared>) {
-        if lock(&self.state).take().is_some() {
+        let mut state = lock(&self.state);
+        // What has come counts: this process may have been stopped.
+        self.advance(&mut state, shared);
+        if state.take().is_some() {
             self.refuse("it did not greet in time");
+            self.leave(shared);
         }
-        self.leave(shared);
     }
 }

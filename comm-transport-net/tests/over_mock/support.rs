@@ -17,7 +17,7 @@ use comm_testkit::net::{MockConfig, MockFabric, MockRdma};
 use comm_transport_net::{NetOptions, NetTransport};
 
 /// What ends a test that is stuck.
-pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
 
 pub(crate) const STEP: usize = 10_000;
 

@@ -45,6 +45,21 @@ fn with_address_before(handle: &[u8], address: SocketAddr) -> Vec<u8> {
     longer
 }
 
+/// The handle with one more address, to be tried last.
+fn with_address_behind(handle: &[u8], address: SocketAddr) -> Vec<u8> {
+    const HEAD_BYTES: usize = 6 + 32;
+    let mut longer = with_address_before(handle, address);
+    let added = longer.len() - handle.len();
+    longer[HEAD_BYTES..].rotate_left(added);
+    longer
+}
+
+/// A connection, if one waits to be taken.
+fn accept_now(listener: &TcpListener) -> Option<TcpStream> {
+    listener.set_nonblocking(true).unwrap();
+    listener.accept().ok().map(|(stream, _)| stream)
+}
+
 type Ends = (Box<dyn NetSend>, Box<dyn NetRecv>);
 
 fn connect(rig: &Rig, listener: &mut dyn NetListener, handle: &[u8]) -> Result<Ends> {
@@ -152,7 +167,7 @@ fn addresses_are_tried_until_the_right_one_answers() {
             let _ = stream.read(&mut [0; 64]);
         }
     });
-    let options = on(Ipv4Addr::LOCALHOST).connect_timeout(Duration::from_millis(300));
+    let options = on(Ipv4Addr::LOCALHOST);
     for first in [refusing, silent.local_addr().unwrap(), wrong_address] {
         let rig = rig(&options);
         let mut listener = rig.receiver.listen(0).unwrap();
@@ -160,6 +175,47 @@ fn addresses_are_tried_until_the_right_one_answers() {
         let ends = connect(&rig, &mut *listener, &handle).unwrap();
         check(rig, ends);
     }
+}
+
+#[test]
+fn an_address_that_leads_nowhere_does_not_keep_the_others_waiting() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // Whoever waited for the first address would do so for an hour.
+    let options = on(Ipv4Addr::LOCALHOST).connect_timeout(Duration::from_secs(3600));
+    for sockets in [1, 3] {
+        let rig = rig(&options.clone().sockets(sockets));
+        let mut listener = rig.receiver.listen(0).unwrap();
+        let handle = with_address_before(listener.handle(), silent.local_addr().unwrap());
+        let ends = connect(&rig, &mut *listener, &handle).unwrap();
+        // The attempt that lost was hung up on.
+        let (mut lost, _) = silent.accept().unwrap();
+        let mut greeting = Vec::new();
+        lost.read_to_end(&mut greeting).unwrap();
+        check(rig, ends);
+    }
+}
+
+#[test]
+fn a_late_answer_of_the_first_address_counts_beside_others_that_lead_nowhere() {
+    // The receiver stands still for longer than the next address waits.
+    let options = on(Ipv4Addr::LOCALHOST).connect_timeout(Duration::from_secs(3600));
+    let rig = rig(&options);
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut listener = rig.receiver.listen(0).unwrap();
+    let handle = with_address_behind(listener.handle(), silent.local_addr().unwrap());
+    let mut connect = rig.sender.connect(0, &handle).unwrap();
+    let tried = loop {
+        rig.sender.progress().unwrap();
+        assert!(connect.poll().unwrap().is_none(), "nobody answers");
+        if let Some(tried) = accept_now(&silent) {
+            break tried;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let send = rig.wait("a connect", || connect.poll()).unwrap();
+    let recv = rig.wait("an accept", || listener.accept()).unwrap();
+    drop(tried);
+    check(rig, (send, recv));
 }
 
 #[test]
@@ -207,10 +263,7 @@ fn options_that_make_no_sense_are_refused() {
 
 #[test]
 fn a_backend_listens_within_its_range_of_ports_or_says_that_it_is_taken() {
-    // The system gives a port, which is free again at once.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = comm_testkit::ports::free_port();
     let options = TcpOptions::new().ports(port..=port);
     let backend = TcpBackend::new(options.clone()).unwrap();
     TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -85,7 +85,7 @@ impl Process {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(30)
+    Instant::now() + Duration::from_secs(120)
 }
 
 pub(crate) fn signature(sequence: u64, bytes: usize) -> Signature {
@@ -108,7 +108,7 @@ pub(crate) fn pattern(step: u64) -> Vec<u8> {
 
 /// What the second process does.
 pub(crate) fn main(role: &str) {
-    with_watchdog(Duration::from_secs(120), || {
+    with_watchdog(Duration::from_secs(300), || {
         let process = Process::new(1, Wire::from_stdin());
         let waiter = process.waiter();
         match role {

@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Trial> {
     ];
     let guarded = |(name, trial): (&str, fn())| {
         Trial::test(name, move || {
-            with_watchdog(Duration::from_secs(120), trial);
+            with_watchdog(Duration::from_secs(300), trial);
             Ok(())
         })
     };

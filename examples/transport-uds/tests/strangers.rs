@@ -15,7 +15,7 @@ use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 use transport_uds::UdsBackend;
 
-const WATCHDOG: Duration = Duration::from_secs(60);
+const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// The name in the abstract namespace at which the listener of this handle listens.
 fn address(handle: &[u8]) -> SocketAddr {

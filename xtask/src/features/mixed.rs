@@ -16,7 +16,7 @@ use crate::{commctl, process, workspace};
 const PROGRAM: &str = "all_reduce";
 
 /// How long a job may take before it counts as stuck.
-const WATCHDOG: Duration = Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// Builds the program three times and lets the builds meet.
 pub(super) fn run() -> Result<()> {

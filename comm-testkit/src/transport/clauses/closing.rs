@@ -9,7 +9,7 @@ use super::{A_MOMENT, pattern, signature};
 use crate::transport::{Connected, Rig, TransportFixture};
 
 /// How long a closing end may take to get its steps out.
-const CLOSING_LIMIT: Duration = Duration::from_secs(60);
+const CLOSING_LIMIT: Duration = Duration::from_secs(120);
 
 fn assert_gone(error: &Error) {
     let gone = matches!(error.kind(), ErrorKind::PeerDied | ErrorKind::PeerFailed);
