@@ -3,10 +3,11 @@
 //!
 //! A feature may only add something, so every subset has to compile and pass its tests; features
 //! alone find a missing `dep:` or `cfg`, all together finds two that exclude each other. With one
-//! feature the tests of [`WITH_ONE`] run, which call everything over every transport that is there;
-//! with all features all tests do, and so they do for comm-codec, whose tests take little. The tests of the default features are those of `cargo xtask test`;
-//! documentation tests belong there too, since the guide's programs need a transport. At the end
-//! processes of different builds meet.
+//! feature the tests of [`WITH_ONE`] run, which call everything over every transport that is there, and
+//! with a codec alone, which leaves nothing to call, those of [`WITH_A_CODEC`]; with all features all
+//! tests run, and so they do for comm-codec, whose tests take little. The tests of the default features
+//! are those of `cargo xtask test`; documentation tests belong there too, since the guide's programs need
+//! a transport. At the end processes of different builds meet.
 
 mod mixed;
 
@@ -30,21 +31,31 @@ const WITH_ONE: [&str; 7] = [
     "messages",
 ];
 
+/// The tests that run with a codec and no transport.
+const WITH_A_CODEC: [&str; 2] = ["compression", "features"];
+
 /// Runs `cargo test` for each selection; stops at the first that does not compile or fails.
 pub(crate) fn run() -> Result<()> {
     let metadata = Metadata::load()?;
-    let with_one = WITH_ONE.iter().flat_map(|name| ["--test", name]);
-    let targets: Vec<_> = std::iter::once("--lib").chain(with_one).collect();
-    run_selections(metadata.package(CODECS)?, &["--lib", "--tests"])?;
-    run_selections(metadata.package(PACKAGE)?, &targets)?;
+    let codecs = metadata.package(CODECS)?;
+    run_selections(codecs, |_| vec!["--lib", "--tests"])?;
+    run_selections(metadata.package(PACKAGE)?, |feature| {
+        let is_codec = feature.is_some_and(|feature| codecs.features.contains_key(feature));
+        let tests: &[&str] = if is_codec { &WITH_A_CODEC } else { &WITH_ONE };
+        let tests = tests.iter().flat_map(|name| ["--test", name]);
+        std::iter::once("--lib").chain(tests).collect()
+    })?;
     mixed::run()
 }
 
-/// Runs `targets` with no feature and with each alone, and all tests with all features.
-fn run_selections(package: &Package, targets: &[&str]) -> Result<()> {
+/// Runs its `targets` with no feature and with each alone, and all tests with all features.
+fn run_selections(
+    package: &Package,
+    targets: impl Fn(Option<&str>) -> Vec<&'static str>,
+) -> Result<()> {
     for feature in selections(package) {
         test(package)
-            .args(targets)
+            .args(targets(feature))
             .arg("--no-default-features")
             .args(
                 feature
