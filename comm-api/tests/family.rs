@@ -193,6 +193,46 @@ fn ranks_that_exclude_others_are_told_of_it() {
     }
 }
 
+fn shrinking_can_be_tried_again_at_once() {
+    on_every_rank(init_all(4), |comm| match comm.rank() {
+        rank @ (0 | 1) => {
+            comm.shrink(&[rank + 2, 3]).unwrap_err();
+            // Rank 0 serves the table; the one of the first try must not be in its way.
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(rank) * 300));
+            let rest = comm.shrink(&[2, 3]).unwrap();
+            assert_eq!(sum(&rest, 1), 2);
+        }
+        _ => (),
+    });
+}
+
+fn a_part_may_be_dropped_as_soon_as_it_is_made() {
+    on_every_rank(init_all(3), |comm| {
+        for _ in 0..100 {
+            drop(comm.split(Some(0), 0).unwrap());
+        }
+    });
+}
+
+fn a_split_that_not_all_ranks_call_ends_the_communicator() {
+    let limit = std::time::Duration::from_secs(8);
+    let ranks = init_all_with(3, |builder| builder.init_timeout(limit)).unwrap();
+    let errors = on_every_rank(ranks, |comm| {
+        if comm.rank() == 2 {
+            return until_it_fails(comm);
+        }
+        comm.split(Some(0), 0).unwrap_err()
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{text}");
+        assert!(
+            text.contains("split #0") && text.contains("every rank has to call"),
+            "{text}"
+        );
+    }
+}
+
 fn excluding_makes_sense_or_is_refused_at_once() {
     on_every_rank(init_all(2), |comm| {
         for excluded in [&[2][..], &[comm.rank()]] {
@@ -216,5 +256,8 @@ on_every_transport!(
     a_rank_that_panics_is_named_and_the_others_go_on_without_it,
     a_rank_that_dies_before_it_has_come_is_not_waited_for,
     ranks_that_exclude_others_are_told_of_it,
+    shrinking_can_be_tried_again_at_once,
+    a_split_that_not_all_ranks_call_ends_the_communicator,
+    a_part_may_be_dropped_as_soon_as_it_is_made,
     excluding_makes_sense_or_is_refused_at_once,
 );

@@ -5,7 +5,9 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use comm_api::{Communicator, DType, Frame, FrameHead, FrameOptions, Tensor, TensorMut};
+use comm_api::{
+    Communicator, DType, ErrorKind, Frame, FrameHead, FrameOptions, ReduceOp, Tensor, TensorMut,
+};
 use support::{on_every_rank, on_every_transport};
 
 /// More than an edge holds.
@@ -72,7 +74,25 @@ fn a_frame_that_was_submitted_is_received_after_its_sender_has_left() {
     );
 }
 
+fn a_rank_that_left_before_anything_connected_it_is_named() {
+    let mut comms = support::init_all(3).unwrap();
+    drop(comms.remove(1));
+    let errors = on_every_rank(comms, |comm| {
+        let error = comm.all_reduce(&mut [1_u32; 8], ReduceOp::Sum).unwrap_err();
+        (comm.failed_rank(), error)
+    });
+    for (failed, error) in errors {
+        assert_eq!(error.kind(), ErrorKind::PeerDied, "{error}");
+        assert!(
+            error.to_string().contains("left the communicator"),
+            "{error}"
+        );
+        assert_eq!(failed, Some(1), "{error}");
+    }
+}
+
 on_every_transport! {
+    a_rank_that_left_before_anything_connected_it_is_named,
     a_message_that_was_submitted_is_received_after_its_sender_has_left,
     a_frame_that_was_submitted_is_received_after_its_sender_has_left,
 }

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Active;
 use crate::communicator::Core;
+use crate::control::FAILED_RANK;
 use crate::edge::ends::mismatch;
 use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
 pub(crate) use passed::Passed;
@@ -304,5 +305,6 @@ impl Core {
             ErrorKind::PeerDied,
             format!("rank {rank} waits in {signature} for rank {peer}, which {how}"),
         )
+        .with(FAILED_RANK, peer)
     }
 }

@@ -8,7 +8,7 @@
 //! * Nobody needs the job's meeting place any more: the ranks know each other's addresses from the old
 //!   communicator, and rank 0 of the new one serves the table for as long as joining takes.
 //! * `split` is collective on all ranks of a communicator that works; calls pair up in their order.
-//!   Whoever dies meanwhile ends it on all ranks.
+//!   Whoever dies meanwhile ends it on all ranks. If some ranks do not call it, this communicator fails.
 //! * `shrink` concerns the ranks that stay and nobody else, and works on a communicator that failed.
 //!   Those who name other ranks are told of the difference.
 //! * Both end by the deadline for joining (`COMM_INIT_TIMEOUT_SECONDS`) with who is missing.
@@ -60,15 +60,17 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Poisoned`] if this communicator has failed; its failure if it fails meanwhile;
-    /// [`ErrorKind::Timeout`] with who is missing.
+    /// [`ErrorKind::Poisoned`] if this communicator has failed; its failure if it fails meanwhile.
+    /// [`ErrorKind::Timeout`] with who is missing: of all ranks, which ends this communicator as in any
+    /// collective, or of those of this color, which does not.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let core = &self.core;
         core.check_usable()?;
         let number = core.origin.splits.fetch_add(1, Ordering::Relaxed);
-        let wishes = self
-            .exchange_wishes(number, Wish { color, key })
-            .map_err(|error| error.with("operation", format!("split #{number}")))?;
+        let wishes = match self.exchange_wishes(number, Wish { color, key }) {
+            Ok(wishes) => wishes,
+            Err(error) => return Err(self.cannot_split(number, &error)),
+        };
         let Some(color) = color else { return Ok(None) };
         let mut members: Vec<(i64, Rank)> = (0..)
             .zip(&wishes)
@@ -85,6 +87,22 @@ impl Communicator {
             while_parent_works: true,
         };
         self.join_child(&child).map(Some)
+    }
+
+    /// Ends the communicator: some ranks have split it and others have not, so no later split would pair
+    /// up.
+    fn cannot_split(&self, number: u64, error: &Error) -> Error {
+        let core = &self.core;
+        if let Some(failure) = core.control.failure() {
+            return failure;
+        }
+        let text = format!(
+            "split #{number}: {}; every rank has to call split(), in the same order as all others \
+             (COMM_INIT_TIMEOUT_SECONDS sets the limit)",
+            error.message()
+        );
+        core.fail(Error::new(error.kind(), text).with("rank", core.rank));
+        core.abort.error()
     }
 
     fn exchange_wishes(&self, number: u64, own: Wish) -> Result<Vec<Wish>> {
@@ -150,7 +168,8 @@ impl Communicator {
         })
     }
 
-    /// The rank whose death ended the communicator, if one's did; every rank tells the same.
+    /// The rank that ended the communicator by its death, or by leaving while others waited for it, if one
+    /// did; every rank tells the same.
     #[must_use]
     pub fn failed_rank(&self) -> Option<Rank> {
         let failure = self.failure()?;

@@ -7,6 +7,7 @@
 //! * Everything that a task may wait for notifies `changed`: a round that came in, a link that
 //!   opened or ended, the failure.
 
+mod leaving;
 mod routes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -113,6 +114,7 @@ struct Link {
     outbox: UnboundedSender<Outgoing>,
     task: AbortHandle,
     open: bool,
+    said_goodbye: bool,
 }
 
 impl Member {

@@ -12,8 +12,7 @@
 //!   before may be read later than the first goodbye.
 //! * A peer to which there never was a link says no goodbye. If nobody knows it any more, or listens where
 //!   it was, it has left: had it died, its neighbours would tell.
-//! * A member that leaves says goodbye on every link and waits until the peers have read it. One
-//!   that is abandoned closes its links without a word: its peers count it as dead.
+//! * How a member leaves is the business of the module `leaving`.
 
 use std::sync::Arc;
 
@@ -21,7 +20,6 @@ use comm_core::{Error, ErrorKind, PeerInfo, ProcessId, Rank, Result};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use super::{Link, Member, State};
 use crate::control::EARLIER_START;
@@ -123,6 +121,7 @@ impl Member {
                 outbox,
                 task,
                 open,
+                said_goodbye: false,
             },
         );
         state.next_link += 1;
@@ -235,14 +234,13 @@ impl Member {
                 member.link_ended(number, from, end);
             }
         });
-        if state.leaving {
-            // As above, the queue is open.
-            let _ = outbox.send(Outgoing::Goodbye);
-        }
         self.add_link(&mut state, from, outbox.clone(), task.abort_handle(), true);
         if let Some(peer) = state.peers.get_mut(from as usize) {
             peer.process = Some(process.id);
             peer.route.get_or_insert(outbox);
+        }
+        if state.leaving {
+            state.say_goodbyes();
         }
         drop(state);
         self.changed.notify_waiters();
@@ -290,63 +288,6 @@ impl Member {
             kind: ErrorKind::PeerDied,
             message,
         });
-    }
-
-    /// Says goodbye to all peers and waits, up to `deadline`, until they have read it.
-    ///
-    /// From the call on, not only from the first poll, the end of the process waits for it.
-    pub(crate) fn leave(self: Arc<Self>, deadline: Instant) -> impl Future<Output = ()> + Send {
-        let linger = self.core.lingering.begin();
-        async move {
-            self.say_goodbye(deadline).await;
-            drop(linger);
-        }
-    }
-
-    async fn say_goodbye(&self, deadline: Instant) {
-        {
-            let mut state = lock(&self.state);
-            state.leaving = true;
-            for link in state.links.values() {
-                if link.open {
-                    // As in `fail`.
-                    let _ = link.outbox.send(Outgoing::Goodbye);
-                } else {
-                    link.task.abort();
-                }
-            }
-            state.links.retain(|_, link| link.open);
-        }
-        let all_closed = async {
-            loop {
-                let changed = self.changed.notified();
-                if lock(&self.state).links.is_empty() {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        if tokio::time::timeout_at(deadline, all_closed).await.is_err() {
-            tracing::debug!(
-                rank = self.rank,
-                "some ranks did not read this rank's goodbye"
-            );
-        }
-        self.abandon();
-    }
-
-    /// Closes all links without a word.
-    pub(crate) fn abandon(&self) {
-        self.core.members.remove(self);
-        let mut state = lock(&self.state);
-        state.leaving = true;
-        for link in state.links.values() {
-            link.task.abort();
-        }
-        state.links.clear();
-        for peer in &mut state.peers {
-            peer.route = None;
-        }
     }
 }
 

@@ -5,7 +5,8 @@
 //! * The table is an in-memory map; whoever has proved to know the job secret may read it and add
 //!   to it, and nobody can change an entry.
 //! * It lives as long as its [`Serving`]. If a join failed (there is a `fault` entry), it stays
-//!   up to [`LINGER_LIMIT`] longer, until all clients have read the reason and gone.
+//!   up to [`LINGER_LIMIT`] longer, until all clients have read the reason and gone, or until this
+//!   process serves another one for the job.
 //! * Keys, values and the whole table are bounded.
 //! * It notes whom it refused last, for the secret or the job, under [`REFUSED_KEY`]: a rank that misses
 //!   others at its deadline can say that somebody came who was not let in.
@@ -13,6 +14,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -76,6 +78,8 @@ pub(crate) struct Table {
     /// The number of clients.
     clients: watch::Sender<usize>,
     closed: watch::Sender<bool>,
+    /// Whether it is only there for those who have not read yet why a join failed.
+    lingers: AtomicBool,
 }
 
 #[derive(Default)]
@@ -265,11 +269,14 @@ impl Serving {
             state: Mutex::default(),
             clients: watch::Sender::new(0),
             closed: watch::Sender::new(false),
+            lingers: AtomicBool::new(false),
         });
         {
             let mut tables = lock(&core.tables.tables);
             let entry = tables.entry(job).or_default();
-            if entry.strong_count() > 0 {
+            // One that lingers gives way: a join that failed may be tried again at once.
+            let known = entry.upgrade();
+            if known.is_some_and(|known| !known.lingers.load(Ordering::Relaxed)) {
                 return Err(Error::new(
                     ErrorKind::InvalidConfiguration,
                     "this process serves a rendezvous table for the same job already",
@@ -316,6 +323,7 @@ impl Drop for Serving {
             close(&self.core, self.job, &table);
             return;
         }
+        table.lingers.store(true, Ordering::Relaxed);
         let (core, job) = (Arc::clone(&self.core), self.job);
         let guard = core.lingering.begin();
         self.core.runtime().spawn(async move {

@@ -15,6 +15,7 @@ use super::{
     ConnectMessage, ConnectRequest, ConnectedEdge, Reply, connection_index, receiving_lane,
 };
 use crate::communicator::Core;
+use crate::control::FAILED_RANK;
 use crate::edge::candidates::candidate;
 use crate::edge::ends::{RecvEnd, SendEnd};
 use crate::edge::prove;
@@ -115,6 +116,14 @@ impl Core {
                     passed_over.push((name, reason));
                 }
             }
+        }
+        if self.has_left(peer) {
+            let text = format!(
+                "{} has left the communicator, and nothing had connected it to {} by then; let all \
+                 ranks meet in a barrier before they end",
+                edge.receiver, edge.sender
+            );
+            return Err(Error::new(ErrorKind::PeerDied, text).with(FAILED_RANK, peer));
         }
         let reasons: Vec<_> = passed_over
             .iter()
