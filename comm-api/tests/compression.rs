@@ -5,7 +5,7 @@ mod group_support;
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use comm_api::{
     CollectiveGroup, CompressionSettings, CompressionStats, DType, ErrorKind, RecvOptions,
@@ -347,19 +347,24 @@ fn cancelled_and_dropped_sends_give_their_buffers_back() {
 }
 
 fn a_group_that_fails_gives_its_buffers_back() {
+    // Once the direction has failed nothing more can be submitted.
+    let submitted = Arc::new(Barrier::new(2));
+    let all = Arc::clone(&submitted);
     let [sent, _] = exchange(
         workers(&runs().build().unwrap()),
-        |group| {
+        move |group| {
             group.join().unwrap().wait().unwrap();
             let sends: Vec<_> = (0..8)
                 .map(|_| group.send_async(&zeros(50_000)).unwrap())
                 .collect();
+            submitted.wait();
             let outcomes: Vec<_> = sends.iter().map(|send| send.wait()).collect();
             assert!(outcomes.iter().any(|outcome| outcome.is_err()));
         },
-        |group| {
+        move |group| {
             group.join().unwrap().wait().unwrap();
             group.recv::<Tensor>().unwrap();
+            all.wait();
             let wrong = TensorMut::zeros(DType::U8, &[5]).unwrap();
             group.recv_tensor(wrong).unwrap_err();
         },
