@@ -2,10 +2,11 @@
 
 mod support;
 
+use std::thread;
 use std::time::Duration;
 
-use comm_api::{Error, ErrorKind, ReduceOp, Result, Tensor};
-use support::{on_every_rank, on_every_transport, with_ranks};
+use comm_api::{Error, ErrorKind, ReduceOp, Result, Tensor, TensorMut};
+use support::{on_every_rank, on_every_transport, single_threaded, with_ranks};
 
 /// Every rank failed, and every text names all of `names`.
 fn all_name(errors: &[Error], kinds: &[ErrorKind], names: &[&str]) {
@@ -80,9 +81,9 @@ fn a_circle_in_which_several_threads_take_part_is_left_to_the_user() {
                 .and_then(|()| comm.barrier())
                 .unwrap_err()
         } else {
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(1500));
+                    thread::sleep(Duration::from_millis(1500));
                     comm.abort();
                 });
                 comm.recv(&mut [0_f32], 0).unwrap_err()
@@ -91,6 +92,56 @@ fn a_circle_in_which_several_threads_take_part_is_left_to_the_user() {
     })
     .unwrap();
     all_name(&errors, &[ErrorKind::Aborted], &["rank 1 called abort()"]);
+}
+
+/// Longer than a circle must stand to count as one.
+const COMPUTING: Duration = Duration::from_millis(900);
+
+fn operations_that_nobody_waits_for_yet_are_no_circle() {
+    const COUNT: usize = 3 << 20;
+    single_threaded(|comm| {
+        let peer = 1 - comm.rank();
+        let own = vec![comm.rank() as u8 + 1; COUNT];
+        // Both send and compute, and receive afterwards.
+        let sent = Tensor::from_vec(own.clone(), &[COUNT]).unwrap();
+        let send = comm.send_async(&sent, peer).unwrap();
+        thread::sleep(COMPUTING);
+        let mut got = vec![0; COUNT];
+        comm.recv(&mut got, peer).unwrap();
+        assert!(got.iter().all(|value| *value == peer as u8 + 1));
+        send.wait().unwrap();
+        // Both receive and compute, and send afterwards.
+        let into = TensorMut::from_vec(vec![0_u8; COUNT], &[COUNT]).unwrap();
+        let receive = comm.recv_async(into, peer).unwrap();
+        thread::sleep(COMPUTING);
+        comm.send(&own, peer).unwrap();
+        let got = receive.take().unwrap();
+        let got: &[u8] = got.as_slice().unwrap();
+        assert!(got.iter().all(|value| *value == peer as u8 + 1));
+        // One begins a collective and computes, before it sends what the other one waits for.
+        if comm.rank() == 0 {
+            let into = TensorMut::from_vec(vec![1_u32; 10], &[10]).unwrap();
+            let reduce = comm.all_reduce_async(into, ReduceOp::Sum).unwrap();
+            thread::sleep(COMPUTING);
+            comm.send(&[7_u8], 1).unwrap();
+            assert_eq!(reduce.take().unwrap().as_slice::<u32>().unwrap(), [2; 10]);
+        } else {
+            let mut got = [0_u8];
+            comm.recv(&mut got, 0).unwrap();
+            let mut sum = [1_u32; 10];
+            comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+            assert_eq!((got, sum), ([7], [2; 10]));
+        }
+    });
+}
+
+fn a_circle_of_handles_that_are_waited_for_is_reported() {
+    single_threaded(|comm| {
+        let peer = 1 - comm.rank();
+        let into = TensorMut::from_vec(vec![0_u8; 10], &[10]).unwrap();
+        let error = comm.recv_async(into, peer).unwrap().wait().unwrap_err();
+        assert!(error.to_string().contains("in a circle"), "{error}");
+    });
 }
 
 fn different_roots_are_reported_by_the_operation_that_meets_the_leftover_step() {
@@ -121,7 +172,7 @@ fn a_deadline_names_the_rank_that_did_not_come() {
         if comm.rank() == 1 {
             // Comes too late, however slow the others are.
             while comm.failure().is_none() {
-                std::thread::sleep(Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(10));
             }
         }
         comm.barrier().unwrap_err()
@@ -133,9 +184,9 @@ fn a_deadline_names_the_rank_that_did_not_come() {
 fn abort_from_another_thread_ends_a_blocked_call_on_every_rank() {
     let errors = with_ranks(2, |comm| {
         if comm.rank() == 0 {
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(100));
+                    thread::sleep(Duration::from_millis(100));
                     comm.abort();
                     comm.abort();
                 });
@@ -180,8 +231,8 @@ fn a_rank_that_leaves_ends_those_that_wait_for_it() {
     let comms = support::init_all(2).unwrap();
     let mut comms = comms.into_iter();
     let (first, second) = (comms.next().unwrap(), comms.next().unwrap());
-    let waiting = std::thread::spawn(move || first.recv(&mut [0_u8; 4], 1).unwrap_err());
-    std::thread::sleep(Duration::from_millis(100));
+    let waiting = thread::spawn(move || first.recv(&mut [0_u8; 4], 1).unwrap_err());
+    thread::sleep(Duration::from_millis(100));
     drop(second);
     let error = waiting.join().unwrap();
     assert_eq!(error.kind(), ErrorKind::PeerDied, "{error}");
@@ -191,8 +242,8 @@ fn a_rank_that_leaves_ends_those_that_wait_for_it() {
 fn a_panicking_rank_counts_as_dead() {
     let mut comms = support::init_all(2).unwrap().into_iter();
     let (first, second) = (comms.next().unwrap(), comms.next().unwrap());
-    let waiting = std::thread::spawn(move || first.barrier().unwrap_err());
-    let panicking = std::thread::spawn(move || {
+    let waiting = thread::spawn(move || first.barrier().unwrap_err());
+    let panicking = thread::spawn(move || {
         let _second = second;
         panic!("expected in this test");
     });
@@ -239,7 +290,7 @@ fn a_rank_blocked_in_recv_costs_no_cpu() {
         let mut least = Duration::MAX;
         for _ in 0..3 {
             if comm.rank() == 1 {
-                std::thread::sleep(Duration::from_secs(1));
+                thread::sleep(Duration::from_secs(1));
                 comm.send(&[1_u8], 0).unwrap();
                 least = Duration::ZERO;
             } else {
@@ -264,6 +315,8 @@ on_every_transport! {
     different_counts_of_a_small_and_of_a_large_collective_are_reported,
     different_roots_are_reported_by_the_operation_that_meets_the_leftover_step,
     a_circle_in_which_several_threads_take_part_is_left_to_the_user,
+    operations_that_nobody_waits_for_yet_are_no_circle,
+    a_circle_of_handles_that_are_waited_for_is_reported,
     a_deadline_names_the_rank_that_did_not_come,
     abort_from_another_thread_ends_a_blocked_call_on_every_rank,
     after_a_failure_every_call_repeats_the_first_cause,

@@ -3,8 +3,6 @@
 mod frame_support;
 mod support;
 
-use std::sync::Arc;
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use comm_api::{
     Communicator, Error, ErrorKind, FrameHead, FrameOptions, ReduceOp, Result, TensorMut,
 };
 use frame_support::{check, destinations, frame, receive};
-use support::{on_every_rank, on_every_transport, with_ranks};
+use support::{on_every_rank, on_every_transport, single_threaded, with_ranks};
 
 /// The rest of the communicator works: the other direction, messages, collectives.
 fn all_else_works(comm: &Communicator, ended: Direction) {
@@ -296,24 +294,6 @@ fn a_peer_that_leaves_ends_the_frames_with_it() {
     }
 }
 
-/// Starts two ranks, each on the one thread that also uses it.
-fn single_threaded(body: impl Fn(&Communicator) -> Error + Send + Sync + 'static) -> Vec<Error> {
-    let body = Arc::new(body);
-    let (sender, receiver) = mpsc::channel();
-    for builder in support::builders(2) {
-        let (body, sender) = (Arc::clone(&body), sender.clone());
-        thread::spawn(move || {
-            let comm = builder.build().unwrap();
-            let error = body(&comm);
-            // Stays until the other one has its error.
-            sender.send((error, comm)).unwrap();
-        });
-    }
-    drop(sender);
-    let (errors, _comms): (Vec<_>, Vec<_>) = receiver.iter().unzip();
-    errors
-}
-
 fn both_sending_is_an_error_that_names_both() {
     for blocking in [true, false] {
         let errors = single_threaded(move |comm| {
@@ -360,23 +340,15 @@ fn both_receiving_is_an_error_that_names_both() {
 }
 
 fn sends_that_nobody_waits_for_are_no_deadlock() {
-    let (sender, receiver) = mpsc::channel();
-    for builder in support::builders(2) {
-        let sender = sender.clone();
-        thread::spawn(move || {
-            let comm = builder.build().unwrap();
-            let options = FrameOptions::new();
-            let peer = 1 - comm.rank();
-            let send = comm.send_frame(peer, frame(0, 1, &[10]), &options).unwrap();
-            // Longer than a circle must stand to count as one.
-            thread::sleep(Duration::from_millis(900));
-            check(&receive(&comm, peer), &frame(0, 1, &[10]));
-            send.wait().unwrap();
-            sender.send(()).unwrap();
-        });
-    }
-    drop(sender);
-    assert_eq!(receiver.iter().count(), 2);
+    single_threaded(|comm| {
+        let options = FrameOptions::new();
+        let peer = 1 - comm.rank();
+        let send = comm.send_frame(peer, frame(0, 1, &[10]), &options).unwrap();
+        // Longer than a circle must stand to count as one.
+        thread::sleep(Duration::from_millis(900));
+        check(&receive(comm, peer), &frame(0, 1, &[10]));
+        send.wait().unwrap();
+    });
 }
 
 on_every_transport!(

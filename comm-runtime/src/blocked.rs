@@ -13,6 +13,8 @@
 //!   more: the failure or the end of the peer's process, or that it has left.
 //! * A rank that has left may have sent all that it had to before: its edges are looked at on, until they
 //!   close or have not moved [for a while](stall).
+//! * A rank whose user waits for nothing at the moment may do next what its peers wait for: it is not
+//!   part of any chain. Only lanes that [hold](crate::lane::Held) a thread are.
 //! * Ranks that wait for each other in a [circle](circle) that cannot resolve itself fail the
 //!   communicator; the error lists them.
 
@@ -50,10 +52,12 @@ pub(crate) struct Link {
     rank: Rank,
     lane: LaneKey,
     signature: Signature,
-    /// How long it has been blocked, in milliseconds.
+    /// How long it has been blocked and its user has waited for that, in milliseconds.
     blocked_ms: u64,
     /// How long ago it began to look at its edges for the last time, in vain, in milliseconds.
     looked_ms: u64,
+    /// Whether a thread of the user waits for this, and can do nothing else.
+    is_held: bool,
     single_threaded: bool,
 }
 
@@ -130,8 +134,6 @@ impl Core {
             waits_for,
             since,
             looked: active.stall.looked().unwrap_or(since),
-            // Operations of these lanes are always waited for by somebody.
-            holds_user: true,
         };
         lane.set_blocked(Some(blocked.clone()));
         self.report_blocked(lane, &blocked)
@@ -144,19 +146,23 @@ impl Core {
             started_ms: clock_ms(),
             chain: Vec::new(),
         };
-        self.pass_on(lane.key, blocked, &report)
+        self.pass_on(lane, blocked, &report)
     }
 
     /// Adds the own link and sends the report to everybody that is waited for.
-    fn pass_on(&self, lane: LaneKey, blocked: &BlockedState, report: &BlockedReport) -> Result<()> {
+    fn pass_on(&self, lane: &Lane, blocked: &BlockedState, report: &BlockedReport) -> Result<()> {
+        let held = lane.held.since();
+        // Its user may have done something else until it began to wait.
+        let since = held.map_or(blocked.since, |held| held.max(blocked.since));
         let mut chain = report.chain.clone();
         chain.push(Link {
             rank: self.rank,
-            lane,
+            lane: lane.key,
             signature: blocked.signature,
-            blocked_ms: in_ms(blocked.since.elapsed()),
+            blocked_ms: in_ms(since.elapsed()),
             looked_ms: in_ms(blocked.looked.elapsed()),
-            single_threaded: blocked.holds_user && self.is_single_threaded(),
+            is_held: held.is_some(),
+            single_threaded: self.is_single_threaded(),
         });
         let report = BlockedReport { chain, ..*report };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
@@ -190,15 +196,19 @@ impl Core {
             self.fail(mismatch(self.rank, &own, from, &last.signature));
             return;
         }
+        if report.chain.iter().any(|link| !link.is_held) {
+            return;
+        }
         if report.chain[0].rank == self.rank {
             self.on_circle(&report.chain, clock_ms().saturating_sub(report.started_ms));
         } else if report.chain.iter().all(|link| link.rank != self.rank) {
             for lane in self.lanes() {
-                if let Some(blocked) = lane.blocked()
+                if lane.held.since().is_some()
+                    && let Some(blocked) = lane.blocked()
                     && lane.passed().takes(&report, lane.key, &blocked.signature)
                 {
                     // A peer that cannot be reached is noticed by the blocked operation itself.
-                    let _ = self.pass_on(lane.key, &blocked, &report);
+                    let _ = self.pass_on(lane, &blocked, &report);
                 }
             }
         }

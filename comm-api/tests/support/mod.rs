@@ -87,6 +87,35 @@ pub(crate) fn builders(ranks: u32) -> Vec<Builder> {
         .collect()
 }
 
+/// Two ranks, each built and used by one thread only; the results by rank. Nobody leaves before both
+/// are through.
+#[allow(dead_code, reason = "not every test file needs it")]
+pub(crate) fn single_threaded<T: Send + 'static>(
+    body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let body = Arc::new(body);
+    let (sender, receiver) = mpsc::channel();
+    for builder in builders(2) {
+        let (body, sender) = (Arc::clone(&body), sender.clone());
+        thread::spawn(move || {
+            let communicator = builder.build().unwrap();
+            let result = body(&communicator);
+            // The receiver is gone when the test has failed already.
+            let _ = sender.send((communicator, result));
+        });
+    }
+    drop(sender);
+    let mut results: Vec<_> = (0..2)
+        .map(|_| {
+            receiver
+                .recv_timeout(WATCHDOG)
+                .expect("a rank panicked or is stuck")
+        })
+        .collect();
+    results.sort_by_key(|(communicator, _)| communicator.rank());
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 /// As [`comm_api::init_all`], over the transport of the test.
 pub(crate) fn init_all(ranks: u32) -> Result<Vec<Communicator>> {
     init_all_with(ranks, |builder| builder)

@@ -105,4 +105,14 @@ pub trait Drive: Send + Sync {
     /// Called after an operation has ended while somebody was driving for it, possibly by the
     /// driving thread itself. An implementation whose `drive` can sleep has to wake it here.
     fn interrupt(&self) {}
+
+    /// A thread that waits without a deadline is about to sleep until the operation has ended:
+    /// [`Drive::drive`] returned `false`.
+    ///
+    /// For implementations that have to know which threads cannot do anything else meanwhile.
+    fn begin_sleep(&self) {}
+
+    /// The operation has ended for which a thread sleeps that was announced by
+    /// [`Drive::begin_sleep`]; called once for each of them, on the thread that ends the operation.
+    fn end_sleep(&self) {}
 }

@@ -29,6 +29,7 @@
 //! ```
 
 mod contract;
+mod stage;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use std::time::{Duration, Instant};
 pub use contract::{AsyncWork, Drive, Waited};
 
 use crate::{Error, ErrorKind, Result};
+use stage::Stage;
 use state::{CancelHook, Look, Shared, panic_text};
 
 /// Handle of an operation in flight that yields a `T`.
@@ -178,7 +180,8 @@ impl<T: Send + 'static> Work<T> {
         self,
         convert: impl FnOnce(Result<T>) -> Result<R> + Send + 'static,
     ) -> Work<R> {
-        self.map_later(|result, completer| {
+        let driver = self.shared.driver();
+        self.converted(driver, |result, completer| {
             let outcome = catch_unwind(AssertUnwindSafe(|| convert(result)));
             completer.complete(outcome.unwrap_or_else(|panic| {
                 let text = panic_text(panic.as_ref()).to_owned();
@@ -194,14 +197,32 @@ impl<T: Send + 'static> Work<T> {
     /// As [`Work::map`], for a conversion that takes its time: `convert` gets a completer that ends
     /// the returned work, and may keep it to end the work later, on another thread.
     ///
-    /// If `convert` panics, the work ends with [`ErrorKind::Internal`].
+    /// If `convert` panics, the work ends with [`ErrorKind::Internal`]. Waiting drives the operation
+    /// until `convert` is called, and nothing afterwards.
     pub fn map_later<R: Send + 'static>(
         self,
         convert: impl FnOnce(Result<T>, Completer<R>) + Send + 'static,
     ) -> Work<R> {
+        let Some(driver) = self.shared.driver() else {
+            return self.converted(None, convert);
+        };
+        let stage = Arc::new(Stage::new(driver));
+        let driver = Arc::clone(&stage) as Arc<dyn Drive>;
+        self.converted(Some(driver), move |result, completer| {
+            stage.end();
+            convert(result, completer);
+        })
+    }
+
+    /// A work that `convert` ends, whose waiters drive `driver`.
+    fn converted<R: Send + 'static>(
+        self,
+        driver: Option<Arc<dyn Drive>>,
+        convert: impl FnOnce(Result<T>, Completer<R>) + Send + 'static,
+    ) -> Work<R> {
         let source = Arc::clone(&self.shared);
         let on_cancel: CancelHook = Box::new(move || source.cancel());
-        let shared = Arc::new(Shared::new(Some(on_cancel), self.shared.driver()));
+        let shared = Arc::new(Shared::new(Some(on_cancel), driver));
         let completer = Completer {
             shared: Some(Arc::clone(&shared)),
         };

@@ -59,6 +59,8 @@ struct State<T> {
     driver: Option<Arc<dyn Drive>>,
     /// Waiters that are inside the driver.
     driving: usize,
+    /// Waiters that sleep and were announced to the driver.
+    asleep: usize,
     /// The work of the latest continuation.
     next: Option<Arc<dyn AsyncWork>>,
 }
@@ -86,6 +88,7 @@ impl<T: Send + 'static> Shared<T> {
                 on_cancel,
                 driver,
                 driving: 0,
+                asleep: 0,
                 next: None,
             }),
             ended: Condvar::new(),
@@ -107,6 +110,17 @@ impl<T: Send + 'static> Shared<T> {
         state.slot = Slot::Lent(thread::current().id());
         let on_cancel = state.on_cancel.take();
         let driver = state.driver.take();
+        let asleep = std::mem::take(&mut state.asleep);
+        if asleep > 0
+            && let Some(driver) = &driver
+        {
+            drop(state);
+            // What they wait for from now on is the continuations.
+            for _ in 0..asleep {
+                driver.end_sleep();
+            }
+            state = self.lock();
+        }
         self.run_continuations(state, result);
         // A hook can own buffers of the operation: released here, not with the last handle.
         drop(on_cancel);
@@ -229,6 +243,40 @@ impl<T: Send + 'static> Shared<T> {
         drop(forgotten);
     }
 
+    /// Tells the driver that the calling thread is about to sleep, if it does so without a deadline.
+    fn announced(&self, driver: &dyn Drive, deadline: Option<Instant>) -> MutexGuard<'_, State<T>> {
+        if deadline.is_some() {
+            return self.lock();
+        }
+        driver.begin_sleep();
+        let mut state = self.lock();
+        if state.outcome.is_none() {
+            state.asleep += 1;
+            return state;
+        }
+        drop(state);
+        driver.end_sleep();
+        self.lock()
+    }
+
+    /// Sleeps until the outcome is known or `deadline` has passed; whether it is known.
+    fn sleep(&self, mut state: MutexGuard<'_, State<T>>, deadline: Option<Instant>) -> bool {
+        while outcome_of(&state, self.done.load(Ordering::Acquire)).is_none() {
+            let Some(deadline) = deadline else {
+                let wait = self.ended.wait(state);
+                state = wait.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let wait = self.ended.wait_timeout(state, left);
+            state = wait.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
     /// Blocks until the result can be moved out.
     pub(super) fn take(&self) -> Result<T> {
         if !self.done.load(Ordering::Acquire)
@@ -271,9 +319,6 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
                 let drove = driver.drive(&|| self.done.load(Ordering::Acquire), deadline);
                 state = self.lock();
                 state.driving -= 1;
-                if !drove && !self.done.load(Ordering::Acquire) {
-                    driver.may_wait()?;
-                }
                 if drove {
                     let done = self.done.load(Ordering::Acquire);
                     if !done && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -281,21 +326,14 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
                     }
                     continue;
                 }
-            }
-            while outcome_of(&state, self.done.load(Ordering::Acquire)).is_none() {
-                let Some(deadline) = deadline else {
-                    state = self
-                        .ended
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                };
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Ok(Waited::TimedOut);
+                if !self.done.load(Ordering::Acquire) {
+                    drop(state);
+                    driver.may_wait()?;
+                    state = self.announced(&*driver, deadline);
                 }
-                let wait = self.ended.wait_timeout(state, left);
-                state = wait.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if !self.sleep(state, deadline) {
+                return Ok(Waited::TimedOut);
             }
         }
     }

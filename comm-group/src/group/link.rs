@@ -121,6 +121,9 @@ impl Link {
             let message = "joining a group panicked; a transport hook may have done so";
             Err(Error::new(ErrorKind::Internal, message))
         });
+        if let Ok(communicator) = &joined {
+            communicator.act_for_others();
+        }
         loop {
             let mut state = self.lock();
             let State::Joining { waiting, callers } = &mut *state else {

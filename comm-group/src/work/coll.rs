@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use comm_core::{AsyncWork, Completer, Drive, Error, Waited, Work, WorkBuilder};
+use comm_core::{AsyncWork, Completer, Drive, Error, Result, Waited, Work, WorkBuilder};
 
-use super::{is_a_work, lock, when_done};
+use super::{is_a_work, lock, may_wait_for, when_done};
 
 /// Several works as one: it ends when all of them have ended.
 ///
@@ -110,12 +110,19 @@ struct All(Arc<[Arc<dyn AsyncWork>]>);
 impl Drive for All {
     fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
         for work in &*self.0 {
-            // Failures are noted elsewhere.
-            if matches!(work.wait_deadline(deadline), Ok(Waited::TimedOut)) {
-                return true;
+            match work.wait_deadline(deadline) {
+                Ok(Waited::TimedOut) => return true,
+                // The failure of the wait: `may_wait` tells it.
+                Err(_) if !work.is_done() => return false,
+                // Failures of works are noted elsewhere.
+                Ok(Waited::Done) | Err(_) => {}
             }
         }
         // The thread that ended the last of them is about to end this one.
         done()
+    }
+
+    fn may_wait(&self) -> Result<()> {
+        self.0.iter().try_for_each(|work| may_wait_for(&**work))
     }
 }

@@ -69,6 +69,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the calling thread can wait for a work at all; see [`Drive::may_wait`](comm_core::Drive::may_wait).
+fn may_wait_for(work: &dyn AsyncWork) -> Result<()> {
+    match work.wait_deadline(Some(Instant::now())) {
+        // The failure of the wait, and not of the work.
+        Err(error) if !work.is_done() => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// How a work that is done has ended.
 fn outcome(work: &dyn AsyncWork) -> Result<()> {
     match work.wait_deadline(Some(Instant::now()))? {

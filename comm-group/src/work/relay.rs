@@ -3,9 +3,9 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use comm_core::{AsyncWork, Completer, Drive, Waited, Work, WorkBuilder};
+use comm_core::{AsyncWork, Completer, Drive, Result, Waited, Work, WorkBuilder};
 
-use super::lock;
+use super::{lock, may_wait_for};
 
 /// Passes waiting and cancelling on to the work that a handle stands for at the moment.
 ///
@@ -70,21 +70,26 @@ impl Relay {
 
 impl Drive for Relay {
     fn drive(&self, done: &dyn Fn() -> bool, deadline: Option<Instant>) -> bool {
+        let mut ended = None;
         while !done() {
-            let Some(work) = self.current(done, deadline) else {
+            let Some(work) = self.current(ended.as_ref(), done, deadline) else {
                 // Ended, or the deadline has passed.
                 return true;
             };
-            if work.is_done() {
-                // Whoever ends the handle is about to do so, or to name another work.
-                return false;
-            }
-            // The handle gets to know a failure of the work from whoever ends it.
-            if matches!(work.wait_deadline(deadline), Ok(Waited::TimedOut)) {
-                return true;
+            match work.wait_deadline(deadline) {
+                Ok(Waited::TimedOut) => return true,
+                // The failure of the wait: `may_wait` tells it.
+                Err(_) if !work.is_done() => return false,
+                // The handle gets to know a failure of the work from whoever ends it, or names another.
+                Ok(Waited::Done) | Err(_) => ended = Some(work),
             }
         }
         true
+    }
+
+    fn may_wait(&self) -> Result<()> {
+        let current = lock(&self.state).current.clone();
+        current.map_or(Ok(()), |work| may_wait_for(&*work))
     }
 
     fn interrupt(&self) {
@@ -95,16 +100,20 @@ impl Drive for Relay {
 }
 
 impl Relay {
-    /// The work, when there is one; `None` if the handle ends or the deadline passes before.
+    /// The work, when there is another one than `ended`; `None` if the handle ends or the deadline passes
+    /// before.
     fn current(
         &self,
+        ended: Option<&Arc<dyn AsyncWork>>,
         done: &dyn Fn() -> bool,
         deadline: Option<Instant>,
     ) -> Option<Arc<dyn AsyncWork>> {
+        let is_ended = |work: &Arc<_>| ended.is_some_and(|ended| Arc::ptr_eq(work, ended));
         let mut state = lock(&self.state);
         loop {
-            if state.current.is_some() || done() {
-                return state.current.clone();
+            let current = state.current.as_ref().filter(|work| !is_ended(work));
+            if current.is_some() || done() {
+                return current.cloned();
             }
             state = match deadline {
                 None => self

@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! * A circle in which every rank was only ever used by one thread cannot resolve itself: when it
+//! * A circle in which every rank was only ever used by one thread, and that thread waits in it without
+//!   a time limit, cannot resolve itself: when it
 //!   [has stood](has_stood) for [`CIRCLE_MUST_STAND`] the communicator fails and the error lists the
 //!   circle. That a rank is said to be blocked is not enough: what it waits for may have come, and its
 //!   thread not have run since.
@@ -141,6 +142,7 @@ mod tests {
             },
             blocked_ms: 1000,
             looked_ms: 100,
+            is_held: true,
             single_threaded: true,
         }
     }

@@ -156,6 +156,7 @@ mod tests {
                 signature: signature(waiting.sequence),
                 blocked_ms: 1000,
                 looked_ms: 100,
+                is_held: true,
                 single_threaded: waiting.single_threaded,
             });
             for peer in &waiting.waits_for {
@@ -273,6 +274,7 @@ mod tests {
                 signature: signature(0),
                 blocked_ms: 0,
                 looked_ms: 0,
+                is_held: true,
                 single_threaded: true,
             }],
         };

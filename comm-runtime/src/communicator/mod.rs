@@ -105,6 +105,8 @@ pub(crate) struct Core {
 struct Users {
     first: AtomicU64,
     several: AtomicBool,
+    /// The thread that acts for others at the moment and is no user, or 0.
+    agent: AtomicU64,
 }
 
 impl Users {
@@ -126,10 +128,13 @@ impl Users {
 
     #[cold]
     fn note_other(&self, current: u64) {
+        if self.agent.load(Ordering::Relaxed) == current {
+            return;
+        }
         if self
             .first
             .compare_exchange(0, current, Ordering::Relaxed, Ordering::Relaxed)
-            .is_err()
+            .is_err_and(|first| first != current)
         {
             self.several.store(true, Ordering::Relaxed);
         }
@@ -224,6 +229,7 @@ impl Core {
             core,
             key: lane.key,
         });
+        let _hold = lane.held.hold();
         while !work.is_done() {
             let mut drove = false;
             if let Some(driver) = &driver {
@@ -372,17 +378,25 @@ impl Communicator {
         self.core.abort.cause().cloned()
     }
 
-    /// Takes these threads, and no others, for the users of the communicator so far: for whoever
-    /// builds it and submits to it on behalf of others.
+    /// The calling thread has built the communicator for others, and submits to it on their behalf until
+    /// it [hands over](Communicator::hand_over): it does not count as a user.
     ///
     /// A circle of ranks that wait for each other is an error only if each of them has one user, as
     /// another thread might resolve it.
+    pub fn act_for_others(&self) {
+        let noted = &self.core.users;
+        noted.agent.store(Users::current(), Ordering::Relaxed);
+        noted.first.store(0, Ordering::Relaxed);
+        noted.several.store(false, Ordering::Relaxed);
+    }
+
+    /// Ends what [`Communicator::act_for_others`] began; these threads count as users.
     pub fn hand_over(&self, users: &[Caller]) {
         let noted = &self.core.users;
-        let first = users.first().map_or(0, |caller| caller.0);
-        noted.first.store(first, Ordering::Relaxed);
-        let several = users.iter().any(|caller| caller.0 != first);
-        noted.several.store(several, Ordering::Relaxed);
+        for user in users {
+            noted.note_other(user.0);
+        }
+        noted.agent.store(0, Ordering::Relaxed);
     }
 
     /// Ends the communicator on all ranks: operations in flight return [`ErrorKind::Aborted`].

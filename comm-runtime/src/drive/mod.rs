@@ -57,12 +57,14 @@ impl Core {
 
     fn run_active(&self, lane: &Lane, state: &mut LaneState, active: &mut Active) -> Result<()> {
         let mut wait = Wait::new(self.policy);
+        let mut hold = None;
         loop {
             match self.step(lane, state, active)? {
                 Progress::Done => return Ok(()),
                 Progress::Moved => wait.moved(),
                 Progress::Blocked => {
                     if wait.pause() == Pause::Sleep {
+                        hold.get_or_insert_with(|| lane.held.hold());
                         self.sleep(lane, state, active, None)
                             .map_err(|error| self.fail_operation(lane, state, active, error))?;
                     }

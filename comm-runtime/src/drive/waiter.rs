@@ -7,11 +7,11 @@ use comm_core::{Drive, Result};
 
 use super::Queue;
 use crate::communicator::Core;
-use crate::lane::{Driving, Lane, LaneKey};
+use crate::lane::{Driving, Hold, Lane, LaneKey};
 use crate::wait::{Pause, Wait};
 
-/// How often a waiter tries to get the driver's role of a lane for frames. It then knows better than
-/// a worker whether a thread of the user is stuck there.
+/// How often a waiter tries to get the driver's role of a lane for frames: a worker has it for short
+/// times only, and one that goes on driving would have to wake this thread for each frame.
 const ATTEMPTS: u32 = 50;
 
 /// Lets a waiting handle drive the lane of its operation.
@@ -31,6 +31,7 @@ impl Drive for LaneDriver {
         };
         let mut wait = Wait::new(self.core.policy);
         let mut drove = false;
+        let mut hold = None;
         while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
             match self.core.drive_queue(lane, &mut driving) {
                 Queue::Empty => break,
@@ -41,6 +42,9 @@ impl Drive for LaneDriver {
                 Queue::Blocked => {
                     drove = true;
                     if wait.pause() == Pause::Sleep {
+                        if deadline.is_none() {
+                            hold.get_or_insert_with(|| self.hold(lane));
+                        }
                         self.core.sleep_queue(lane, &mut driving, deadline, done);
                     }
                 }
@@ -54,6 +58,19 @@ impl Drive for LaneDriver {
         self.core.lane(self.key).map_or(Ok(()), Lane::may_wait)
     }
 
+    fn begin_sleep(&self) {
+        if let Some(lane) = self.core.lane(self.key) {
+            self.core.note_user();
+            lane.held.begin();
+        }
+    }
+
+    fn end_sleep(&self) {
+        if let Some(lane) = self.core.lane(self.key) {
+            lane.held.end();
+        }
+    }
+
     fn interrupt(&self) {
         // Only requests for frames end without their driver: those that are cancelled.
         if self.key.frame_peer().is_some()
@@ -65,6 +82,12 @@ impl Drive for LaneDriver {
 }
 
 impl LaneDriver {
+    /// Counts the calling thread, which may be another one than that which submitted the operation.
+    fn hold<'a>(&self, lane: &'a Lane) -> Hold<'a> {
+        self.core.note_user();
+        lane.held.hold()
+    }
+
     /// Takes the driver's role, if need be from a worker, which has it for short times only.
     fn acquire<'a>(&self, lane: &'a Lane, done: &dyn Fn() -> bool) -> Option<Driving<'a>> {
         let attempts = if self.key.frame_peer().is_some() {

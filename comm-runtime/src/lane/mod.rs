@@ -19,6 +19,7 @@
 
 mod driving;
 pub(crate) mod frames;
+mod held;
 mod key;
 pub(crate) mod poison;
 mod roster;
@@ -40,6 +41,8 @@ use crate::history::History;
 use crate::operation::Ends;
 pub(crate) use driving::Driving;
 use frames::{RecvLane, RecvRequest, SendLane, SendRequest};
+use held::Held;
+pub(crate) use held::Hold;
 pub(crate) use key::LaneKey;
 use poison::Poison;
 use roster::Roster;
@@ -123,8 +126,6 @@ pub(crate) struct BlockedState {
     pub(crate) since: Instant,
     /// When its driver began to look at its edges for the last time, in vain.
     pub(crate) looked: Instant,
-    /// Whether a thread of the user waits in it.
-    pub(crate) holds_user: bool,
 }
 
 thread_local! {
@@ -148,6 +149,8 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(crate) history: History,
     blocked: Mutex<Option<BlockedState>>,
+    /// The threads of the user that wait here.
+    pub(crate) held: Held,
     passed: Mutex<Passed>,
     /// The failure of a lane for frames; others fail with their communicator.
     pub(crate) poison: Poison,
@@ -167,6 +170,7 @@ impl Lane {
             key,
             history: History::new(),
             blocked: Mutex::new(None),
+            held: Held::default(),
             passed: Mutex::default(),
             poison: Poison::default(),
             roster: Roster::new(),

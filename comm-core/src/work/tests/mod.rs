@@ -7,6 +7,7 @@ use std::thread;
 
 use super::*;
 
+mod asleep;
 mod handing_over;
 
 /// Counts how often it was woken and unparks its thread.

@@ -94,6 +94,7 @@ impl Core {
         };
         let driving = &mut visit.driving;
         let mut wait = Wait::new(self.policy);
+        let mut hold = None;
         let result = loop {
             let queue = self.drive_frames(lane, driving, guest);
             if let Some(result) = ended(driving) {
@@ -103,6 +104,7 @@ impl Core {
                 Queue::Moved | Queue::Empty => wait.moved(),
                 Queue::Blocked => {
                     if wait.pause() == Pause::Sleep {
+                        hold.get_or_insert_with(|| lane.held.hold());
                         let sleeper = Sleeper {
                             limit: None,
                             done: &|| false,

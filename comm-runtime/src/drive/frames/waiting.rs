@@ -34,9 +34,7 @@ impl Core {
         sleeper: &Sleeper<'_>,
     ) -> Result<()> {
         let now = Instant::now();
-        // Whoever only looks in for a while may do something else next.
-        let holds_user = sleeper.limit.is_none();
-        let deadline = self.watch_frames(lane, driving, now, holds_user)?;
+        let deadline = self.watch_frames(lane, driving, now)?;
         let deadline = match (deadline, sleeper.limit) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -103,7 +101,7 @@ impl Core {
             return false;
         }
         let armed = self
-            .watch_frames(lane, driving, Instant::now(), false)
+            .watch_frames(lane, driving, Instant::now())
             .and_then(|_| self.arm_frames(lane, driving, doorbell));
         match armed {
             Ok(may_sleep) => may_sleep,
@@ -121,7 +119,6 @@ impl Core {
         lane: &Lane,
         driving: &mut Driving<'_>,
         now: Instant,
-        holds_user: bool,
     ) -> Result<Option<Instant>> {
         let cancelled = |send: &SendOp| send.source.is_cancelled();
         let is_given_up = driving.send.current.as_ref().is_some_and(cancelled)
@@ -165,7 +162,6 @@ impl Core {
                 waits_for: vec![peer],
                 since,
                 looked: state.stall.looked().unwrap_or(since),
-                holds_user,
             };
             lane.set_blocked(Some(blocked.clone()));
             self.report_blocked(lane, &blocked)?;

@@ -1,0 +1,133 @@
+//! What a driver is told of waiters that sleep, and when it has nothing more to drive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::*;
+
+/// Drives nothing; counts the threads that sleep.
+#[derive(Default)]
+struct Counting {
+    asleep: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Drive for Counting {
+    fn drive(&self, _: &dyn Fn() -> bool, _: Option<Instant>) -> bool {
+        false
+    }
+
+    fn begin_sleep(&self) {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end_sleep(&self) {
+        assert_ne!(self.asleep.fetch_sub(1, Ordering::SeqCst), 0);
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Counting {
+    fn channel() -> (Arc<Self>, Work<u8>, Completer<u8>) {
+        let driver = Arc::new(Self::default());
+        let driving = Arc::clone(&driver) as Arc<dyn Drive>;
+        let (work, completer) = WorkBuilder::new().driver(driving).channel();
+        (driver, work, completer)
+    }
+
+    fn asleep(&self) -> usize {
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    fn await_asleep(&self, count: usize) {
+        while self.asleep() != count {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_waiter_without_a_deadline_is_announced_until_the_operation_has_ended() {
+    let (driver, work, completer) = Counting::channel();
+    let seen = Arc::clone(&driver);
+    let next = work.then(move |_| seen.asleep());
+    assert_eq!(
+        work.wait_timeout(Duration::from_millis(1)).unwrap(),
+        Waited::TimedOut
+    );
+    assert_eq!(driver.ended.load(Ordering::SeqCst), 0, "it had a deadline");
+    thread::scope(|scope| {
+        let waiters = [0, 1].map(|_| scope.spawn(|| work.wait()));
+        driver.await_asleep(2);
+        completer.complete(Ok(1));
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap();
+        }
+    });
+    assert_eq!(next.take().unwrap(), 0, "what is waited for is user's code");
+    work.wait().unwrap();
+    assert_eq!(
+        (driver.asleep(), driver.ended.load(Ordering::SeqCst)),
+        (0, 2)
+    );
+}
+
+#[test]
+fn whoever_waits_for_a_later_conversion_is_not_asleep_for_the_driver_and_drives_no_more() {
+    let (driver, work, completer) = Counting::channel();
+    let (kept, keeping) = mpsc::channel();
+    let mapped = work.map_later(move |result, completer| kept.send((result, completer)).unwrap());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| mapped.wait());
+        driver.await_asleep(1);
+        completer.complete(Ok(1));
+        let (result, completer) = keeping.recv().unwrap();
+        assert_eq!(driver.asleep(), 0);
+        // Nor is one that comes now.
+        let late = scope.spawn(|| mapped.wait());
+        thread::sleep(Duration::from_millis(5));
+        assert_eq!(driver.asleep(), 0);
+        completer.complete(result);
+        waiter.join().unwrap().unwrap();
+        late.join().unwrap().unwrap();
+    });
+    assert_eq!(driver.ended.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn whoever_drives_when_the_later_conversion_begins_leaves_the_driver() {
+    /// Drives until it is told that there is nothing more to do.
+    struct Busy(mpsc::SyncSender<()>);
+
+    impl Drive for Busy {
+        fn drive(&self, done: &dyn Fn() -> bool, _: Option<Instant>) -> bool {
+            let _ = self.0.try_send(());
+            while !done() {
+                thread::yield_now();
+            }
+            true
+        }
+    }
+
+    let (entered, has_entered) = mpsc::sync_channel(1);
+    let (work, completer) = WorkBuilder::new()
+        .driver(Arc::new(Busy(entered)))
+        .channel::<u8>();
+    let (kept, keeping) = mpsc::channel();
+    let mapped = work.map_later(move |result, completer| kept.send((result, completer)).unwrap());
+    // Shares the driver.
+    let next = mapped.then(|result| result.is_ok());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| next.wait());
+        has_entered.recv().unwrap();
+        completer.complete(Ok(1));
+        let (result, completer) = keeping.recv().unwrap();
+        completer.complete(result);
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(has_entered.try_recv().is_err(), "it drove again");
+    assert!(next.take().unwrap());
+}
