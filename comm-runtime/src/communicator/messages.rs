@@ -45,7 +45,7 @@ impl Communicator {
                 self.finish_fast(LaneKey::Send(peer), driving);
                 return Ok(());
             }
-            drop(driving);
+            self.core.leave(lane, driving);
         }
         let input = buffer.as_ptr().cast::<u8>();
         let buffers = Buffers {
@@ -80,7 +80,7 @@ impl Communicator {
                 self.finish_fast(LaneKey::Recv(peer), driving);
                 return Ok(());
             }
-            drop(driving);
+            self.core.leave(lane, driving);
         }
         let output = buffer.as_mut_ptr().cast::<u8>();
         let buffers = Buffers {

@@ -211,10 +211,13 @@ impl Core {
             .ok_or_else(|| no_such_rank(key, self.world_size()))?;
         let active = Active::new(call, self.operation_timeout);
         match lane.try_acquire_idle() {
-            Some(driving) => {
-                self.check_usable()?;
-                self.run(lane, driving, active)
-            }
+            Some(driving) => match self.check_usable() {
+                Ok(()) => self.run(lane, driving, active),
+                Err(error) => {
+                    self.leave(lane, driving);
+                    Err(error)
+                }
+            },
             None => self.run_queued(lane, active),
         }
     }
