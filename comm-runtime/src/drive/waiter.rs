@@ -32,22 +32,25 @@ impl Drive for LaneDriver {
         let mut wait = Wait::new(self.core.policy);
         let mut drove = false;
         let mut hold = None;
-        while !done() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            match self.core.drive_queue(lane, &mut driving) {
-                Queue::Empty => break,
-                Queue::Moved => {
-                    drove = true;
-                    wait.moved();
+        while !done() {
+            let queue = self.core.drive_queue(lane, &mut driving);
+            if queue == Queue::Empty {
+                break;
+            }
+            drove = true;
+            let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if queue == Queue::Moved {
+                wait.moved();
+            } else if is_over || wait.pause() == Pause::Sleep {
+                if deadline.is_none() {
+                    hold.get_or_insert_with(|| self.hold(lane));
                 }
-                Queue::Blocked => {
-                    drove = true;
-                    if wait.pause() == Pause::Sleep {
-                        if deadline.is_none() {
-                            hold.get_or_insert_with(|| self.hold(lane));
-                        }
-                        self.core.sleep_queue(lane, &mut driving, deadline, done);
-                    }
-                }
+                // Without any time left it does not sleep, but looks at the operation's own deadline: who
+                // only ever polls may keep everybody else from that.
+                self.core.sleep_queue(lane, &mut driving, deadline, done);
+            }
+            if is_over {
+                break;
             }
         }
         self.core.leave(lane, driving);
