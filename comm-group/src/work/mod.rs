@@ -50,9 +50,12 @@ fn when_done(work: &Arc<dyn AsyncWork>, run: impl FnOnce(Result<()>) + Send + 's
 
         fn wake_by_ref(self: &Arc<Self>) {
             // A waker may be woken early or more than once.
-            if self.work.is_done()
-                && let Some(run) = lock(&self.run).take()
-            {
+            if !self.work.is_done() {
+                return;
+            }
+            // Not under the lock: what runs is the user's, and may wake this again.
+            let run = lock(&self.run).take();
+            if let Some(run) = run {
                 run(outcome(&*self.work));
             }
         }

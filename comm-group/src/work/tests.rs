@@ -1,6 +1,6 @@
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -387,4 +387,59 @@ fn who_waits_for_a_work_that_is_not_there_yet_drives_it_when_it_is() {
 
     let failing = order.issue::<u8>(1, || Err(failure()));
     assert_eq!(failing.wait().unwrap_err().kind(), ErrorKind::PeerDied);
+}
+
+#[test]
+fn a_trigger_that_wakes_again_while_the_function_runs_is_heard_once() {
+    #[derive(Debug, Default)]
+    struct Eager {
+        is_done: AtomicBool,
+        waker: Mutex<Option<Waker>>,
+    }
+
+    impl Eager {
+        fn wake(&self) {
+            let waker = lock(&self.waker).clone();
+            waker.unwrap().wake();
+        }
+    }
+
+    impl AsyncWork for Eager {
+        fn is_done(&self) -> bool {
+            self.is_done.load(Ordering::SeqCst)
+        }
+
+        fn wait_deadline(&self, _: Option<Instant>) -> Result<Waited> {
+            Ok(Waited::Done)
+        }
+
+        fn register_waker(&self, waker: &Waker) {
+            *lock(&self.waker) = Some(waker.clone());
+        }
+
+        fn cancel(&self) -> bool {
+            false
+        }
+
+        fn next_work(&self) -> Option<Arc<dyn AsyncWork>> {
+            None
+        }
+    }
+
+    let eager = Arc::new(Eager::default());
+    let again = Arc::clone(&eager);
+    let trigger = Arc::clone(&eager) as Arc<dyn AsyncWork>;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let after = FuncWork::after_any(&trigger, move |outcome| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        again.wake();
+        outcome
+    });
+    eager.wake();
+    assert!(!after.is_done());
+    eager.is_done.store(true, Ordering::SeqCst);
+    eager.wake();
+    after.take().unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
