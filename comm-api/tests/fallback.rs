@@ -30,6 +30,8 @@ enum Fault {
     Changed,
     /// The sending end cannot be set up.
     Refused,
+    /// Setting the sending end up panics.
+    Panics,
 }
 
 /// The transport between threads, apart from one edge.
@@ -68,8 +70,12 @@ impl Transport for Faulty {
         if (edge.sender.rank, edge.receiver.rank) != (0, 1) {
             return Ok(inner);
         }
-        if let Fault::Refused = self.fault {
-            return Err(Error::new(ErrorKind::Unavailable, "the fault of the test"));
+        match self.fault {
+            Fault::Refused => {
+                return Err(Error::new(ErrorKind::Unavailable, "the fault of the test"));
+            }
+            Fault::Panics => panic!("the fault of the test"),
+            Fault::Lost | Fault::Changed => {}
         }
         let fault = self.fault;
         Ok(Box::new(FaultySend { inner, fault }))
@@ -231,5 +237,14 @@ fn a_reduction_planned_on_shared_memory_works_where_an_edge_does_not_lead_there(
             }
         }
         comm.barrier()
+    });
+}
+
+#[test]
+fn a_transport_that_panics_ends_the_operation_that_waits_for_it_on_every_rank() {
+    on_three_ranks(Fault::Panics, |comm| {
+        let error = comm.barrier().unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+        Ok(())
     });
 }

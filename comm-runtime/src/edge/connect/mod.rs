@@ -31,7 +31,7 @@ mod sending;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use comm_core::{ConnectionIndex, Edge, Error, ErrorKind, Rank, Result};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,7 @@ use tokio::sync::mpsc;
 
 use crate::call::{Call, Message};
 use crate::communicator::Core;
+use crate::edge::ends::SendEnd;
 use crate::lane::{Lane, LaneKey, LaneState, Mail};
 use crate::plan::{Flow, Resolved};
 use crate::region::Generation;
@@ -112,6 +113,40 @@ pub struct ConnectedEdge {
     pub transport: String,
     /// Why transports before it in the order were not taken; known to the sending end.
     pub passed_over: Vec<(String, String)>,
+}
+
+/// A sending end that a lane waits for, delivered when this is dropped: also by a panic of a transport,
+/// or by the end of the control plane.
+struct Awaited {
+    core: Arc<Core>,
+    key: LaneKey,
+    peer: Rank,
+    channel: u32,
+    end: Option<Result<SendEnd>>,
+}
+
+impl Awaited {
+    fn deliver(mut self, end: Result<SendEnd>) {
+        self.end = Some(end);
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let (peer, channel) = (self.peer, self.channel);
+        let end = self.end.take().unwrap_or_else(|| {
+            let text = format!(
+                "connecting rank {} to rank {peer} was given up in the middle: a transport panicked (see \
+                 its message on stderr), or the control plane of this process has ended",
+                self.core.rank
+            );
+            Err(Error::new(ErrorKind::Internal, text))
+        });
+        if let Some(lane) = self.core.lane(self.key) {
+            let doorbells = self.core.process.doorbells();
+            lane.deliver(Mail::Send { peer, channel, end }, doorbells);
+        }
+    }
 }
 
 impl Connector {
@@ -217,11 +252,16 @@ impl Core {
             core.connect_to_self(key, channel);
             return;
         }
+        let awaited = Awaited {
+            core,
+            key,
+            peer,
+            channel,
+            end: None,
+        };
         self.process.spawn(async move {
-            let end = core.connect_sending(key, peer, channel).await;
-            if let Some(lane) = core.lane(key) {
-                lane.deliver(Mail::Send { peer, channel, end }, core.process.doorbells());
-            }
+            let end = awaited.core.connect_sending(key, peer, channel).await;
+            awaited.deliver(end);
         });
     }
 
