@@ -8,6 +8,7 @@
 //! # Ok::<(), comm_core::Error>(())
 //! ```
 
+pub mod blocking;
 mod byte_size;
 pub mod codec;
 pub mod conn;

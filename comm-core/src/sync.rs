@@ -17,9 +17,9 @@ pub mod atomic {
 pub use std::sync::Arc;
 
 #[cfg(comm_loom)]
-pub use loom::thread::yield_now;
+pub use loom::thread::{ThreadId, current as current_thread, yield_now};
 #[cfg(not(comm_loom))]
-pub use std::thread::yield_now;
+pub use std::thread::{ThreadId, current as current_thread, yield_now};
 
 #[cfg(comm_loom)]
 pub use loom::sync::{Condvar, Mutex, MutexGuard};

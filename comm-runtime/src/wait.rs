@@ -11,6 +11,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use comm_core::blocking::about_to_block;
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{PeerInfo, Result};
 use std::sync::Arc;
@@ -129,7 +130,8 @@ thread_local! {
     static DOORBELL: RefCell<Option<Doorbell>> = const { RefCell::new(None) };
 }
 
-/// Calls `sleep` with the calling thread's doorbell in `doorbells`.
+/// Calls `sleep` with the calling thread's doorbell in `doorbells`. Not for threads that sleep because
+/// they have nothing to do.
 ///
 /// # Errors
 ///
@@ -138,6 +140,7 @@ pub(crate) fn with_doorbell<T>(
     doorbells: &Arc<Doorbells>,
     sleep: impl FnOnce(&Doorbell) -> Result<T>,
 ) -> Result<T> {
+    about_to_block();
     DOORBELL.with_borrow_mut(|cached| {
         let doorbell = match cached.take() {
             Some(doorbell) if Arc::ptr_eq(doorbell.set(), doorbells) => doorbell,

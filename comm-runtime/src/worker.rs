@@ -7,11 +7,17 @@
 //! * A lane always goes to the same worker, so it is never driven by two of them.
 //! * A worker without work sleeps. One that waits for peers sleeps armed on all of its lanes and
 //!   holds no driver's role meanwhile.
+//! * All lanes of a worker are looked at every [`WATCH`], for deadlines and reports, however much moves in
+//!   some of them.
+//! * User's code that a worker calls may block, if it must: another thread [takes
+//!   over](comm_core::blocking) all that the worker does. If it panics, the worker goes on.
 //! * A communicator lives until its submitted operations are complete.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use comm_core::blocking::OnDuty;
 use comm_core::doorbell::{Doorbell, Doorbells};
 use comm_core::{Error, Result};
 
@@ -23,7 +29,7 @@ use crate::wait::{Pause, Wait};
 /// Worker threads of a process. More would only compete with the threads that compute.
 const WORKERS: usize = 2;
 
-/// The longest sleep of a worker that waits for peers; it then looks at deadlines and reports.
+/// How often a worker with lanes that wait for peers looks at deadlines and reports.
 const WATCH: Duration = Duration::from_millis(100);
 
 /// The worker threads of one process.
@@ -33,9 +39,12 @@ pub(crate) struct WorkerPool {
     workers: [OnceLock<Result<Arc<Worker>>>; WORKERS],
 }
 
+/// What one thread at a time takes care of.
 #[derive(Debug)]
 struct Worker {
     inbox: Mutex<Inbox>,
+    /// The lanes that are driven. Changed by the worker's thread only.
+    lanes: Mutex<Vec<(Arc<Core>, LaneKey)>>,
     doorbell: Doorbell,
 }
 
@@ -44,6 +53,9 @@ struct Inbox {
     lanes: Vec<(Arc<Core>, LaneKey)>,
     closed: bool,
 }
+
+/// Another thread has taken the worker over: this one is to end.
+struct Relieved;
 
 /// The pool of the process's current doorbells.
 static POOL: Mutex<Weak<WorkerPool>> = Mutex::new(Weak::new());
@@ -84,14 +96,7 @@ impl WorkerPool {
         let worker = self.workers[place % WORKERS]
             .get_or_init(|| self.start())
             .as_ref();
-        let worker = worker.map_err(Clone::clone)?;
-        worker
-            .inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lanes
-            .push((core, key));
-        worker.doorbell.ring();
+        worker.map_err(Clone::clone)?.give(core, key);
         Ok(())
     }
 
@@ -99,13 +104,10 @@ impl WorkerPool {
         let doorbell = self.doorbells.claim()?;
         let worker = Arc::new(Worker {
             inbox: Mutex::default(),
+            lanes: Mutex::default(),
             doorbell,
         });
-        let runner = Arc::clone(&worker);
-        std::thread::Builder::new()
-            .name("comm-worker".to_owned())
-            .spawn(move || runner.run())
-            .map_err(|error| Error::system("starting a worker thread", error))?;
+        worker.start()?;
         Ok(worker)
     }
 }
@@ -113,43 +115,84 @@ impl WorkerPool {
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         for worker in self.workers.iter().filter_map(OnceLock::get).flatten() {
-            worker
-                .inbox
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .closed = true;
+            worker.inbox().closed = true;
             worker.doorbell.ring();
         }
     }
 }
 
 impl Worker {
-    fn run(&self) {
-        let mut lanes: Vec<(Arc<Core>, LaneKey)> = Vec::new();
+    /// Has a thread take care of the worker's lanes, in place of the one that did.
+    fn start(self: &Arc<Self>) -> Result<()> {
+        let worker = Arc::clone(self);
+        std::thread::Builder::new()
+            .name("comm-worker".to_owned())
+            .spawn(move || {
+                let stand_in = Arc::clone(&worker);
+                let duty = OnDuty::new(move || match stand_in.start() {
+                    Ok(()) => true,
+                    Err(error) => {
+                        tracing::warn!(%error, "a continuation blocks, and nobody stands in");
+                        false
+                    }
+                });
+                // Whoever was relieved has nothing more to do.
+                let _ = worker.run(&duty);
+            })
+            .map_err(|error| Error::system("starting a worker thread", error))?;
+        Ok(())
+    }
+
+    /// Has a lane driven.
+    fn give(&self, core: Arc<Core>, key: LaneKey) {
+        self.inbox().lanes.push((core, key));
+        self.doorbell.ring();
+    }
+
+    fn run(&self, duty: &OnDuty) -> Result<(), Relieved> {
         loop {
             let ticket = self.doorbell.ticket();
-            if !self.take_inbox(&mut lanes) {
-                return;
+            if !self.take_inbox() {
+                return Ok(());
             }
-            let Some((first, _)) = lanes.first() else {
+            let Some((first, _)) = self.lane(0) else {
                 self.doorbell.wait(ticket, None);
                 continue;
             };
             let mut wait = Wait::new(first.policy);
-            while !lanes.is_empty() {
-                if drive_all(&mut lanes) {
+            drop(first);
+            let mut watched = Instant::now();
+            while self.lane(0).is_some() {
+                if self.drive_all(duty)? {
                     wait.moved();
+                    if watched.elapsed() >= WATCH {
+                        self.arm_all(duty)?;
+                        watched = Instant::now();
+                    }
                 } else if wait.pause() == Pause::Sleep {
-                    self.sleep(&lanes);
+                    self.sleep(duty)?;
+                    watched = Instant::now();
                 }
-                self.take_inbox(&mut lanes);
+                self.take_inbox();
             }
         }
     }
 
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<(Arc<Core>, LaneKey)>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lane(&self, place: usize) -> Option<(Arc<Core>, LaneKey)> {
+        self.lanes().get(place).cloned()
+    }
+
     /// Takes new lanes over; `false` once the pool is gone.
-    fn take_inbox(&self, lanes: &mut Vec<(Arc<Core>, LaneKey)>) -> bool {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_inbox(&self) -> bool {
+        let (mut inbox, mut lanes) = (self.inbox(), self.lanes());
         for (core, key) in inbox.lanes.drain(..) {
             if !lanes
                 .iter()
@@ -161,40 +204,74 @@ impl Worker {
         !inbox.closed || !lanes.is_empty()
     }
 
-    /// Sleeps armed on all lanes that wait for peers.
-    fn sleep(&self, lanes: &[(Arc<Core>, LaneKey)]) {
-        let ticket = self.doorbell.ticket();
-        let mut may_sleep = true;
-        let mut sleepers = Vec::new();
-        for (core, key) in lanes.iter() {
-            sleepers.push(core.abort.sleeper(&self.doorbell));
-            may_sleep &= core.arm_queue(*key, &self.doorbell);
+    /// Drives every lane once and drops those that are done; whether anything moved.
+    fn drive_all(&self, duty: &OnDuty) -> Result<bool, Relieved> {
+        let mut moved = false;
+        let mut place = 0;
+        while let Some((core, key)) = self.lane(place) {
+            // Dropping a result, for instance, is foreign code. Other lanes rely on this thread.
+            let queue =
+                catch_unwind(AssertUnwindSafe(|| core.drive_once(key))).unwrap_or_else(|_| {
+                    tracing::error!(lane = %key, "foreign code panicked on a worker thread");
+                    Some(Queue::Moved)
+                });
+            self.check(duty, &core, key)?;
+            match queue {
+                Some(Queue::Moved) => {
+                    moved = true;
+                    place += 1;
+                }
+                Some(Queue::Blocked) => place += 1,
+                // Nothing queued, or somebody else drives and hands the lane back when leaving.
+                Some(Queue::Empty) | None => {
+                    let gone = self.lanes().remove(place);
+                    // Without the lock: this may be the end of its communicator.
+                    drop(gone);
+                }
+            }
         }
-        may_sleep &= self
-            .inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lanes
-            .is_empty();
+        Ok(moved)
+    }
+
+    /// Looks after all lanes that wait for peers and arms them; whether the thread may sleep.
+    fn arm_all(&self, duty: &OnDuty) -> Result<bool, Relieved> {
+        let mut may_sleep = true;
+        let mut place = 0;
+        while let Some((core, key)) = self.lane(place) {
+            let arm = || core.arm_queue(key, &self.doorbell);
+            may_sleep &= catch_unwind(AssertUnwindSafe(arm)).unwrap_or(false);
+            self.check(duty, &core, key)?;
+            place += 1;
+        }
+        Ok(may_sleep)
+    }
+
+    /// Whether this thread is still the worker's, after it has driven a lane.
+    fn check(&self, duty: &OnDuty, core: &Arc<Core>, key: LaneKey) -> Result<(), Relieved> {
+        if !duty.is_relieved() {
+            return Ok(());
+        }
+        // The other thread may have met this one as the lane's driver, and have left the lane to it.
+        self.give(Arc::clone(core), key);
+        Err(Relieved)
+    }
+
+    /// Sleeps armed on all lanes that wait for peers.
+    fn sleep(&self, duty: &OnDuty) -> Result<(), Relieved> {
+        let ticket = self.doorbell.ticket();
+        // They must not end while their sleepers are noted.
+        let lanes = self.lanes().clone();
+        let sleepers: Vec<_> = lanes
+            .iter()
+            .map(|(core, _)| core.abort.sleeper(&self.doorbell))
+            .collect();
+        let may_sleep = self.arm_all(duty)? && self.inbox().lanes.is_empty();
         if may_sleep {
             self.doorbell.wait(ticket, Some(WATCH));
         }
+        drop(sleepers);
+        Ok(())
     }
-}
-
-/// Drives every lane once and drops those that are done; whether anything moved.
-fn drive_all(lanes: &mut Vec<(Arc<Core>, LaneKey)>) -> bool {
-    let mut moved = false;
-    lanes.retain(|(core, key)| match core.drive_once(*key) {
-        Some(Queue::Moved) => {
-            moved = true;
-            true
-        }
-        Some(Queue::Blocked) => true,
-        // Nothing queued, or somebody else drives and hands the lane back when leaving.
-        Some(Queue::Empty) | None => false,
-    });
-    moved
 }
 
 impl Core {

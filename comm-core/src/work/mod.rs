@@ -29,6 +29,8 @@
 //! ```
 
 mod contract;
+#[cfg(all(test, comm_loom))]
+mod loom_tests;
 mod stage;
 mod state;
 #[cfg(test)]

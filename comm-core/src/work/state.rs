@@ -13,12 +13,12 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
-use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use super::contract::{AsyncWork, Drive, Waited};
+use crate::blocking::about_to_block;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
 use crate::{Error, ErrorKind, Result};
 
 pub(super) type Continuation<T> = Box<dyn FnOnce(&Result<T>) + Send>;
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Shared<T> {
             return;
         }
         state.outcome = Some(result.as_ref().map(|_| ()).map_err(Clone::clone));
-        state.slot = Slot::Lent(thread::current().id());
+        state.slot = Slot::Lent(current_thread().id());
         let on_cancel = state.on_cancel.take();
         let driver = state.driver.take();
         let asleep = std::mem::take(&mut state.asleep);
@@ -156,7 +156,10 @@ impl<T: Send + 'static> Shared<T> {
         drop(state);
         self.ended.notify_all();
         for (_, waker) in wakers {
-            waker.wake();
+            // One that panics keeps neither the others asleep nor this thread from what it does next.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("waking a task that waits for an operation panicked");
+            }
         }
     }
 
@@ -166,7 +169,7 @@ impl<T: Send + 'static> Shared<T> {
         let replaced = state.next.replace(next);
         match std::mem::replace(&mut state.slot, Slot::Pending) {
             Slot::Here(result) => {
-                state.slot = Slot::Lent(thread::current().id());
+                state.slot = Slot::Lent(current_thread().id());
                 state.continuations.push(continuation);
                 self.run_continuations(state, result);
             }
@@ -329,8 +332,13 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
                 if !self.done.load(Ordering::Acquire) {
                     drop(state);
                     driver.may_wait()?;
+                    note_block(deadline);
                     state = self.announced(&*driver, deadline);
                 }
+            } else {
+                drop(state);
+                note_block(deadline);
+                state = self.lock();
             }
             if !self.sleep(state, deadline) {
                 return Ok(Waited::TimedOut);
@@ -385,10 +393,17 @@ impl<T> fmt::Debug for Shared<T> {
     }
 }
 
+/// The calling thread is about to sleep until `deadline`; a look in passing is no sleep.
+fn note_block(deadline: Option<Instant>) {
+    if deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        about_to_block();
+    }
+}
+
 /// The outcome as seen by the calling thread: a continuation sees it while it runs, others once
 /// all continuations have run (`done`).
 fn outcome_of<T>(state: &State<T>, done: bool) -> Option<Result<()>> {
-    let mine = matches!(state.slot, Slot::Lent(thread) if thread == thread::current().id());
+    let mine = matches!(state.slot, Slot::Lent(thread) if thread == current_thread().id());
     if done || mine {
         state.outcome.clone()
     } else {
@@ -402,7 +417,7 @@ fn take_from<T>(state: &mut State<T>) -> Look<T> {
         Slot::Taken => Look::Ready(Err(taken(state))),
         Slot::Lent(thread) => {
             state.slot = Slot::Lent(thread);
-            if thread == thread::current().id() {
+            if thread == current_thread().id() {
                 Look::Ready(Err(Error::new(
                     ErrorKind::InvalidArgument,
                     "the result cannot be taken inside a continuation of the same operation; use \

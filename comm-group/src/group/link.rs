@@ -4,17 +4,20 @@
 //!
 //! * The first operation starts the join, on a thread of its own that ends with it. Operations that
 //!   come before it is through are kept and begun in the order in which they came; nobody overtakes.
-//! * No lock is held while anything waits or any foreign code runs.
+//! * No lock is held while anything waits or any foreign code runs. If a continuation blocks on a thread
+//!   that still has to begin or end others, another thread [goes on](comm_core::blocking) with these.
 //! * A join that fails ends everything that waits for it with its error; later operations get
 //!   [`ErrorKind::Poisoned`] with the cause.
 //! * After [`Link::close`] operations are refused, those that wait end with [`ErrorKind::Aborted`],
 //!   and a join that is under way is given up as soon as it returns.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use comm_core::blocking::OnDuty;
 use comm_core::{Error, ErrorKind, Result, Work};
 use comm_runtime::{Caller, Communicator};
 
@@ -26,7 +29,7 @@ type Waiting = Box<dyn FnOnce(Result<&Communicator>) + Send>;
 enum State {
     Idle,
     Joining {
-        waiting: Vec<Waiting>,
+        waiting: VecDeque<Waiting>,
         /// Who has submitted.
         callers: Vec<Caller>,
     },
@@ -93,7 +96,7 @@ impl Link {
             State::Closed => Err(closed()),
             State::Joining { waiting, callers } => {
                 let (work, operation) = waits(begin);
-                waiting.push(operation);
+                waiting.push_back(operation);
                 let caller = Caller::current();
                 if !callers.contains(&caller) {
                     callers.push(caller);
@@ -103,12 +106,9 @@ impl Link {
             State::Idle => {
                 let (work, operation) = waits(begin);
                 let link = Arc::clone(self);
-                thread::Builder::new()
-                    .name("comm-group-join".to_owned())
-                    .spawn(move || link.run_join(join))
-                    .map_err(|error| Error::system("starting a thread to join a group", error))?;
+                spawn(move || link.run_join(join))?;
                 *state = State::Joining {
-                    waiting: vec![operation],
+                    waiting: VecDeque::from([operation]),
                     callers: vec![Caller::current()],
                 };
                 Ok(work)
@@ -116,39 +116,57 @@ impl Link {
         }
     }
 
-    fn run_join(&self, join: impl FnOnce() -> Result<Communicator>) {
+    fn run_join(self: &Arc<Self>, join: impl FnOnce() -> Result<Communicator>) {
         let joined = catch_unwind(AssertUnwindSafe(join)).unwrap_or_else(|_| {
             let message = "joining a group panicked; a transport hook may have done so";
             Err(Error::new(ErrorKind::Internal, message))
         });
-        if let Ok(communicator) = &joined {
-            communicator.act_for_others();
+        match joined {
+            Ok(communicator) => {
+                communicator.act_for_others();
+                self.begin_all(communicator);
+            }
+            Err(error) => {
+                let mut state = self.lock();
+                let State::Joining { waiting, .. } = &mut *state else {
+                    return;
+                };
+                let waiting = std::mem::take(waiting);
+                // Whoever hears of the failure finds the group failed.
+                *state = State::Failed(error.clone());
+                drop(state);
+                end_all(waiting, error);
+            }
         }
-        loop {
+    }
+
+    /// Begins what waits, and then makes the group ready: nobody overtakes.
+    fn begin_all(self: &Arc<Self>, communicator: Communicator) {
+        let (link, joined) = (Arc::clone(self), communicator.clone());
+        let duty = OnDuty::new(move || {
+            if let State::Joining { callers, .. } = &mut *link.lock() {
+                // In the user's code.
+                callers.push(Caller::current());
+            }
+            spawn(move || {
+                joined.act_for_others();
+                link.begin_all(joined);
+            })
+            .is_ok()
+        });
+        while !duty.is_relieved() {
             let mut state = self.lock();
             let State::Joining { waiting, callers } = &mut *state else {
                 // Closed meanwhile; the communicator leaves.
                 return;
             };
-            let waiting = std::mem::take(waiting);
-            match &joined {
-                // Whoever hears of the failure finds the group failed.
-                Err(error) => *state = State::Failed(error.clone()),
-                // Nobody overtakes: those that came meanwhile are begun before the group is ready.
-                Ok(communicator) if waiting.is_empty() => {
-                    communicator.hand_over(callers);
-                    *state = State::Ready(communicator.clone());
-                }
-                Ok(_) => {}
-            }
-            let is_over = !matches!(&*state, State::Joining { .. });
-            drop(state);
-            for operation in waiting {
-                operation(joined.as_ref().map_err(Clone::clone));
-            }
-            if is_over {
+            let Some(operation) = waiting.pop_front() else {
+                communicator.hand_over(callers);
+                *state = State::Ready(communicator);
                 return;
-            }
+            };
+            drop(state);
+            operation(Ok(&communicator));
         }
     }
 
@@ -158,14 +176,39 @@ impl Link {
         match state {
             State::Ready(communicator) => Some(communicator),
             State::Joining { waiting, .. } => {
-                for operation in waiting {
-                    operation(Err(closed()));
-                }
+                end_all(waiting, closed());
                 None
             }
             State::Idle | State::Failed(_) | State::Closed => None,
         }
     }
+}
+
+/// Ends operations that are never begun.
+fn end_all(waiting: VecDeque<Waiting>, error: Error) {
+    let rest = Arc::new(Mutex::new(waiting));
+    let next = |rest: &Mutex<VecDeque<Waiting>>| {
+        let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
+        rest.pop_front()
+    };
+    let (others, cause) = (Arc::clone(&rest), error.clone());
+    let _duty = OnDuty::new(move || {
+        let mut others = others.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = std::mem::take(&mut *others);
+        others.is_empty() || spawn(move || end_all(others, cause)).is_ok()
+    });
+    // None are left once somebody else ends them.
+    while let Some(operation) = next(&rest) {
+        operation(Err(error.clone()));
+    }
+}
+
+fn spawn(run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name("comm-group-join".to_owned());
+    let spawned = thread.spawn(run);
+    spawned
+        .map(drop)
+        .map_err(|error| Error::system("starting a thread to join a group", error))
 }
 
 /// The handle of an operation that is begun later, and what begins it.
@@ -204,5 +247,45 @@ impl fmt::Debug for Link {
             State::Failed(_) => "failed to join",
             State::Closed => "closed",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Submits two operations to a link whose join fails when it is told; a continuation of the first
+    /// waits for the second.
+    fn waiting_for_the_next(link: &Arc<Link>) -> (Work<ErrorKind>, mpsc::Sender<()>) {
+        let (fail, told) = mpsc::channel::<()>();
+        let submit = |told: Option<mpsc::Receiver<()>>| {
+            let join = move || {
+                let _ = told.map(|told| told.recv());
+                Err(Error::new(ErrorKind::Rendezvous, "nobody came"))
+            };
+            let begin = |_: &Communicator| Ok(Work::ready(Ok(())));
+            link.submit(join, begin).unwrap()
+        };
+        let (first, second) = (submit(Some(told)), submit(None));
+        let seen = first.then(move |_| second.wait().unwrap_err().kind());
+        (seen, fail)
+    }
+
+    #[test]
+    fn a_continuation_may_wait_for_an_operation_that_fails_with_the_join_after_its_own() {
+        let link = Arc::new(Link::new());
+        let (seen, fail) = waiting_for_the_next(&link);
+        fail.send(()).unwrap();
+        assert_eq!(seen.take().unwrap(), ErrorKind::Rendezvous);
+    }
+
+    #[test]
+    fn a_continuation_may_wait_for_an_operation_that_is_closed_after_its_own() {
+        let link = Arc::new(Link::new());
+        let (seen, _fail) = waiting_for_the_next(&link);
+        assert!(link.close().is_none());
+        assert_eq!(seen.take().unwrap(), ErrorKind::Aborted);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use comm_core::blocking::about_to_block;
 use comm_core::{AsyncWork, Completer, Drive, Result, Waited, Work, WorkBuilder};
 
 use super::{lock, may_wait_for};
@@ -109,11 +110,19 @@ impl Relay {
         deadline: Option<Instant>,
     ) -> Option<Arc<dyn AsyncWork>> {
         let is_ended = |work: &Arc<_>| ended.is_some_and(|ended| Arc::ptr_eq(work, ended));
+        let mut is_noted = false;
         let mut state = lock(&self.state);
         loop {
             let current = state.current.as_ref().filter(|work| !is_ended(work));
             if current.is_some() || done() {
                 return current.cloned();
+            }
+            if !is_noted && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                drop(state);
+                about_to_block();
+                is_noted = true;
+                state = lock(&self.state);
+                continue;
             }
             state = match deadline {
                 None => self
