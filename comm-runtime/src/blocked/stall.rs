@@ -7,7 +7,8 @@
 //! * That a rank has left is told over the control plane, what it sent before over its edges: either
 //!   may come first. Whoever waits for it goes on looking at its edges after the goodbye, and gives up
 //!   only if they have not moved for a while. An edge that closes tells at once that nothing more comes;
-//!   the limits here are for edges that do not tell, and for those that were never connected.
+//!   the limits here are for edges that do not tell, and for those that were never connected. Of the time
+//!   in which it could not look, for instance because its host stood still, only a [nap](LONGEST_NAP) counts.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ const CLOSING: Duration = Duration::from_secs(6);
 /// How long an edge may take to appear that a rank asked for just before it left.
 const CONNECTING: Duration = Duration::from_secs(1);
 
+/// The longest that anything sleeps which has not moved.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
 /// The time in which nothing has moved.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stall {
@@ -29,8 +33,8 @@ pub(crate) struct Stall {
     watched: Option<(Instant, Instant)>,
     /// When the peers were told last.
     reported: Option<Instant>,
-    /// Since when a rank that is waited for is known to have left.
-    left: Option<Instant>,
+    /// How long a rank that is waited for is known to have left, and when that was counted last.
+    left: Option<(Duration, Instant)>,
 }
 
 impl Stall {
@@ -88,15 +92,16 @@ impl Stall {
     /// Whether nothing more is to be expected from a rank that has left. Its edges must have been
     /// looked at since the last call, so the answer to the first one is no.
     pub(crate) fn outlasts_goodbye(&mut self, now: Instant, is_connected: bool) -> bool {
-        let left = *self.left.get_or_insert(now);
-        let limit = if is_connected { CLOSING } else { CONNECTING };
-        now.saturating_duration_since(left) >= limit
+        let (counted, last) = self.left.unwrap_or((Duration::ZERO, now));
+        let counted = counted + now.saturating_duration_since(last).min(LONGEST_NAP);
+        self.left = Some((counted, now));
+        counted >= if is_connected { CLOSING } else { CONNECTING }
     }
 }
 
 /// Length of sleeps after the first one, and with that the interval between reports.
 fn later_sleep(stalled: Duration) -> Duration {
-    (stalled / 10).clamp(Duration::from_millis(100), Duration::from_secs(1))
+    (stalled / 10).clamp(Duration::from_millis(100), LONGEST_NAP)
 }
 
 #[cfg(test)]
@@ -154,13 +159,27 @@ mod tests {
         for (is_connected, limit) in [(false, CONNECTING), (true, CLOSING)] {
             let mut stall = Stall::new();
             stall.watch(start);
-            let goodbye = start + Duration::from_secs(100);
-            assert!(!stall.outlasts_goodbye(goodbye, is_connected));
-            assert!(!stall.outlasts_goodbye(goodbye + limit / 2, is_connected));
+            let mut now = start + Duration::from_secs(100);
+            // How long it takes until the answer is yes, looking every tenth of a second.
+            let mut patience = |stall: &mut Stall, longest: Duration| {
+                let begin = now;
+                while !stall.outlasts_goodbye(now, is_connected) && now - begin < longest {
+                    now += Duration::from_millis(100);
+                }
+                now - begin
+            };
+            assert_eq!(patience(&mut stall, limit / 2), limit / 2);
             // What moves may be followed by more.
             stall.end();
-            assert!(!stall.outlasts_goodbye(goodbye + limit, is_connected));
-            assert!(stall.outlasts_goodbye(goodbye + 2 * limit, is_connected));
+            assert_eq!(patience(&mut stall, 2 * limit), limit);
         }
+    }
+
+    #[test]
+    fn time_in_which_the_edges_were_not_looked_at_counts_as_one_nap_after_a_goodbye() {
+        let goodbye = Instant::now();
+        let mut stall = Stall::new();
+        assert!(!stall.outlasts_goodbye(goodbye, true));
+        assert!(!stall.outlasts_goodbye(goodbye + Duration::from_secs(3600), true));
     }
 }
