@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use comm_core::blocking::about_to_block;
 use comm_core::{Error, ErrorKind, HostId, ProcessId, Result};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -167,6 +168,7 @@ impl Core {
                  another thread",
             ));
         }
+        about_to_block();
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         self.runtime.spawn(async move {
             // The receiver waits below, so it is there.

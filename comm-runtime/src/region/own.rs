@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use comm_core::blocking::about_to_block;
 use comm_core::{MemoryKind, ProcessId, Rank, Storage};
 
 use super::mapping::SharedMapping;
@@ -112,6 +113,7 @@ impl Region {
 
     /// Waits until all that were asked have answered or never will; those that did not by `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) -> Vec<ProcessId> {
+        about_to_block();
         let mut state = self.state();
         loop {
             let open = state.readers.iter().filter(|reader| !reader.settled);
