@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use comm_api::*;
+use comm_core::blocking::OnDuty;
 use comm_core::device::{CopyCompleter, CopyEvent, Device, DeviceEvent, DeviceMemory, HostDevice};
 use comm_core::doorbell::{Doorbell, Doorbells, PeerDoorbells, RingTarget, Ticket};
 use comm_core::fifo::{
@@ -168,6 +169,7 @@ table! {
     "Offer" Offer, no, no;
     "Offers" Offers, yes, yes;
     "Claim" Claim<'static>, no, no;
+    "OnDuty" OnDuty, no, no;
     "Doorbells" Doorbells, yes, yes;
     "Doorbell" Doorbell, yes, yes;
     "Ticket" Ticket, yes, yes;
