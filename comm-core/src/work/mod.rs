@@ -375,9 +375,25 @@ impl<T: Send + 'static> Completer<T> {
     /// Ends the operation: runs the continuations on this thread, then releases the waiters.
     ///
     /// Must not be called while holding a lock that a continuation could want.
+    ///
+    /// Whoever completes has more to do: a panic of foreign code that this runs (continuations, wakers,
+    /// the destructor of a result that nobody wants) is logged and goes no further.
     pub fn complete(mut self, result: Result<T>) {
-        if let Some(shared) = self.shared.take() {
+        self.end(result);
+    }
+
+    fn end(&mut self, result: Result<T>) {
+        let Some(shared) = self.shared.take() else {
+            return;
+        };
+        let ended = catch_unwind(AssertUnwindSafe(move || {
             shared.complete(result);
+            // It may be the last handle, and drops the result.
+            drop(shared);
+        }));
+        if let Err(panic) = ended {
+            let panic = panic_text(panic.as_ref());
+            tracing::error!(panic, "foreign code panicked at the end of an operation");
         }
     }
 
@@ -392,8 +408,8 @@ impl<T: Send + 'static> Completer<T> {
 
 impl<T: Send + 'static> Drop for Completer<T> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.take() {
-            shared.complete(Err(Error::new(
+        if self.shared.is_some() {
+            self.end(Err(Error::new(
                 ErrorKind::Internal,
                 "the operation was dropped by whoever carried it out before it had a result",
             )));

@@ -122,13 +122,14 @@ impl<T: Send + 'static> Shared<T> {
             state = self.lock();
         }
         self.run_continuations(state, result);
-        // A hook can own buffers of the operation: released here, not with the last handle.
-        drop(on_cancel);
         if let Some(driver) = driver
             && self.lock().driving > 0
         {
             driver.interrupt();
         }
+        // A hook can own buffers of the operation: released here, not with the last handle. It comes last
+        // since it is foreign.
+        drop(on_cancel);
     }
 
     /// Runs continuations until none is left and gives `result` back to the slot.

@@ -8,6 +8,7 @@ use std::thread;
 use super::*;
 
 mod asleep;
+mod foreign;
 mod handing_over;
 
 /// Counts how often it was woken and unparks its thread.
