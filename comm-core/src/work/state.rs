@@ -216,8 +216,10 @@ impl<T: Send + 'static> Shared<T> {
         let look = take_from(&mut state);
         if matches!(look, Look::NotYet) {
             let replaced = file(&mut state, key, waker);
+            let driver = state.driver.clone();
             drop(state);
             drop(replaced);
+            note_caller(driver);
         }
         look
     }
@@ -228,8 +230,10 @@ impl<T: Send + 'static> Shared<T> {
         let outcome = outcome_of(&state, self.done.load(Ordering::Acquire));
         if outcome.is_none() {
             let replaced = file(&mut state, key, waker);
+            let driver = state.driver.clone();
             drop(state);
             drop(replaced);
+            note_caller(driver);
         }
         outcome
     }
@@ -382,6 +386,12 @@ impl<T> fmt::Debug for Shared<T> {
         }
         out.field("continuations", &state.continuations.len())
             .finish_non_exhaustive()
+    }
+}
+
+fn note_caller(driver: Option<Arc<dyn Drive>>) {
+    if let Some(driver) = driver {
+        driver.note_caller();
     }
 }
 
