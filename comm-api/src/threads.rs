@@ -62,7 +62,7 @@ pub fn init_all_with(
     thread::scope(|scope| {
         let joining: Vec<_> = builders
             .into_iter()
-            .map(|builder| scope.spawn(|| builder.build()))
+            .map(|builder| scope.spawn(|| for_others(builder.build()?)))
             .collect();
         joining
             .into_iter()
@@ -76,4 +76,11 @@ pub fn init_all_with(
             })
             .collect()
     })
+}
+
+/// A communicator that the calling thread has built and will not use.
+fn for_others(communicator: Communicator) -> Result<Communicator> {
+    communicator.act_for_others();
+    communicator.hand_over(&[]);
+    Ok(communicator)
 }

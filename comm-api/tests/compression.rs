@@ -11,7 +11,8 @@ use comm_api::{
     CollectiveGroup, CompressionSettings, CompressionStats, DType, ErrorKind, RecvOptions,
     SendOptions, Tensor, TensorDict, TensorMut, Worker,
 };
-use compression_support::{Runs, builtin, noise, runs, settle, workers_of, zeros};
+use comm_testkit::codec::Runs;
+use compression_support::{builtin, noise, runs, settle, workers_of, zeros};
 use group_support::{pair_of, workers_with};
 use serde::{Deserialize, Serialize};
 use support::on_every_transport;
@@ -204,7 +205,7 @@ fn without_the_codec_this_direction_ends_on_both_sides_with_the_reason() {
         if place.replace(place.get() + 1) > 0 {
             return builder;
         }
-        let builder = builder.codec(Arc::new(Runs::default()));
+        let builder = builder.codec(Arc::new(Runs::new()));
         builder.compression(Some(runs().build().unwrap()))
     });
     exchange(
@@ -231,7 +232,12 @@ fn a_damaged_block_is_the_error_of_its_receive_alone() {
     let place = std::cell::Cell::new(0);
     let workers = workers_with(&["left:0", "right:0"], |builder| {
         let is_broken = place.replace(place.get() + 1) > 0;
-        let builder = builder.codec(Arc::new(Runs { is_broken }));
+        let codec = if is_broken {
+            Runs::broken()
+        } else {
+            Runs::new()
+        };
+        let builder = builder.codec(Arc::new(codec));
         builder.compression(Some(runs().build().unwrap()))
     });
     exchange(
@@ -384,8 +390,8 @@ fn codecs_that_are_not_there_or_taken_twice_are_found_when_the_worker_is_built()
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("'mine'"), "{error}");
     let twice = builder()
-        .codec(Arc::new(Runs::default()))
-        .codec(Arc::new(Runs::default()));
+        .codec(Arc::new(Runs::new()))
+        .codec(Arc::new(Runs::new()));
     let error = twice.build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfiguration);
     let zstd = CompressionSettings::builder()

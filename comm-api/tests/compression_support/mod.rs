@@ -5,58 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use comm_api::{
-    Codec, Compressed, CompressionBuilder, CompressionSettings, CompressionStats, Error, ErrorKind,
-    Result, Tensor, Worker,
-};
-use comm_testkit::codec::samples;
+use comm_api::{CompressionBuilder, CompressionSettings, CompressionStats, Result, Tensor, Worker};
+use comm_testkit::codec::{Runs, samples};
 
 use crate::group_support::workers_with;
 
-/// Compresses what is one byte value all through to that byte; is there without any feature.
-#[derive(Debug, Default)]
-pub(crate) struct Runs {
-    /// Decompresses to other bytes.
-    pub(crate) is_broken: bool,
-}
-
-impl Codec for Runs {
-    fn name(&self) -> &str {
-        "runs"
-    }
-
-    fn wire_id(&self) -> u8 {
-        200
-    }
-
-    fn compress_bound(&self, _: usize) -> Option<usize> {
-        None
-    }
-
-    fn target_bytes(&self, raw_bytes: usize) -> Option<usize> {
-        Some(raw_bytes.saturating_sub(1))
-    }
-
-    fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Compressed> {
-        match (raw, target) {
-            ([first, rest @ ..], [byte, ..]) if rest.iter().all(|other| other == first) => {
-                *byte = *first;
-                Ok(Compressed::Bytes(1))
-            }
-            _ => Ok(Compressed::DoesNotFit),
-        }
-    }
-
-    fn decompress_into(&self, compressed: &[u8], raw: &mut [u8]) -> Result<()> {
-        let [byte] = compressed else {
-            return Err(Error::new(ErrorKind::Protocol, "not a run"));
-        };
-        raw.fill(if self.is_broken { !byte } else { *byte });
-        Ok(())
-    }
-}
-
-/// Settings with which the codec above compresses tensors of bytes.
+/// Settings with which [`Runs`] compresses tensors of bytes.
 pub(crate) fn runs() -> CompressionBuilder {
     CompressionSettings::builder().codec("runs")
 }
@@ -76,12 +30,12 @@ pub(crate) fn builtin() -> Vec<CompressionSettings> {
     settings.map(Result::unwrap).collect()
 }
 
-/// Two workers with these settings each, which know the codec above.
+/// Two workers with these settings each, which know [`Runs`].
 pub(crate) fn workers_of(settings: [Option<CompressionSettings>; 2]) -> Vec<Worker> {
     let place = Cell::new(0);
     workers_with(&["left:0", "right:0"], |builder| {
         let own = settings[place.replace(place.get() + 1)].clone();
-        builder.codec(Arc::new(Runs::default())).compression(own)
+        builder.codec(Arc::new(Runs::new())).compression(own)
     })
 }
 

@@ -4,59 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use comm_core::{Compressed, Error, ErrorKind, Tensor, TensorMut};
+use comm_core::{ErrorKind, Tensor, TensorMut};
+use comm_testkit::codec::Runs;
 use proptest::prelude::*;
 
 use super::*;
 use crate::message::{Encoded, Received, announced, decode, encode};
 use crate::pool::ReceivePool;
 
-/// Compresses what is one byte value all through to that byte.
-#[derive(Debug)]
-struct Runs;
-
-impl Codec for Runs {
-    fn name(&self) -> &str {
-        "runs"
-    }
-
-    fn wire_id(&self) -> u8 {
-        200
-    }
-
-    fn compress_bound(&self, _: usize) -> Option<usize> {
-        None
-    }
-
-    fn target_bytes(&self, raw_bytes: usize) -> Option<usize> {
-        Some(raw_bytes.saturating_sub(1))
-    }
-
-    fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Compressed> {
-        match (raw, target) {
-            // What a codec without a free context says.
-            ([255, ..], _) => Ok(Compressed::Busy),
-            ([254, ..], _) => Err(Error::new(ErrorKind::Unavailable, "no library")),
-            ([first, rest @ ..], [byte, ..]) if rest.iter().all(|other| other == first) => {
-                *byte = *first;
-                Ok(Compressed::Bytes(1))
-            }
-            _ => Ok(Compressed::DoesNotFit),
-        }
-    }
-
-    fn decompress_into(&self, compressed: &[u8], raw: &mut [u8]) -> Result<()> {
-        let [byte] = compressed else {
-            return Err(Error::new(ErrorKind::Protocol, "not a run"));
-        };
-        raw.fill(*byte);
-        Ok(())
-    }
-}
-
 fn compression() -> Compression {
     let settings = CompressionSettings::builder().codec("runs").min_bytes(10);
-    let own: Arc<dyn Codec> = Arc::new(Runs);
+    let own: Arc<dyn Codec> = Arc::new(Runs::new());
     Compression::new(Some(settings.build().unwrap()), [own]).unwrap()
 }
 
@@ -94,7 +52,13 @@ fn sent(compression: &Compression, tensors: &[Tensor]) -> Encoded {
 fn why_a_tensor_goes_as_it_is_is_counted() {
     let compression = compression();
     let noise = Tensor::from_vec((0..100).collect::<Vec<u8>>(), &[100]).unwrap();
-    let tensors = [run(7, 100), noise, run(255, 100), run(254, 100), run(7, 9)];
+    let tensors = [
+        run(7, 100),
+        noise,
+        run(Runs::BUSY, 100),
+        run(Runs::UNAVAILABLE, 100),
+        run(7, 9),
+    ];
     let message = sent(&compression, &tensors);
     let lengths: Vec<_> = message.segments.iter().map(Tensor::len_bytes).collect();
     assert_eq!(lengths, [1, 100, 100, 100, 9]);

@@ -59,10 +59,13 @@
 //! ```
 //!
 //! A broken promise is a panic or an error that says which one. [`samples`] has data like that of ML
-//! jobs, also for benchmarks.
+//! jobs, also for benchmarks; [`Runs`] is a codec for tests of whoever uses one.
 
 pub mod clauses;
+mod runs;
 pub mod samples;
+
+pub use runs::Runs;
 
 use std::sync::Arc;
 
