@@ -19,7 +19,7 @@ use comm_core::net::{
 };
 use comm_core::{
     Armed, Capabilities, Codec, Completer, Compressed, ConnInfo, ConnectHandle, ConnectionIndex,
-    Drive, Edge, HostId, MessageRecv, MessageSend, ProcessId, RecvSetup, SendSetup, Signature,
+    Drive, Edge, HostId, MessageRecv, MessageSend, PendingFunction, ProcessId, RecvSetup, SendSetup, Signature,
     SlotWrite, StepHeader, StepRead, Verdict, Waited, WorkBuilder,
 };
 
@@ -159,6 +159,7 @@ table! {
     "ProcessId" ProcessId, yes, yes;
     "Signature" Signature, yes, yes;
     "Completer" Completer<TensorMut>, yes, yes;
+    "PendingFunction" PendingFunction, yes, yes;
     "WorkBuilder" WorkBuilder, yes, no;
     "FifoLayout" FifoLayout, yes, yes;
     "FifoMemory" FifoMemory, yes, yes;
