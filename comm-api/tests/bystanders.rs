@@ -5,7 +5,7 @@ mod support;
 
 use std::pin::pin;
 use std::sync::mpsc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ fn a_task_of_another_thread_is_no_circle() {
             thread::scope(|scope| {
                 scope.spawn(move || {
                     let mut context = Context::from_waker(Waker::noop());
-                    while let Poll::Pending = pin!(&mut asked).poll(&mut context) {
+                    while pin!(&mut asked).poll(&mut context).is_pending() {
                         let _ = polled.send(());
                         thread::sleep(Duration::from_millis(10));
                     }

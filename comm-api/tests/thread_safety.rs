@@ -19,8 +19,8 @@ use comm_core::net::{
 };
 use comm_core::{
     Armed, Capabilities, Codec, Completer, Compressed, ConnInfo, ConnectHandle, ConnectionIndex,
-    Drive, Edge, HostId, MessageRecv, MessageSend, PendingFunction, ProcessId, RecvSetup, SendSetup, Signature,
-    SlotWrite, StepHeader, StepRead, Verdict, Waited, WorkBuilder,
+    Drive, Edge, HostId, MessageRecv, MessageSend, PendingFunction, ProcessId, RecvSetup,
+    SendSetup, Signature, SlotWrite, StepHeader, StepRead, Verdict, Waited, WorkBuilder,
 };
 
 /// Fails to compile unless the type is (`yes`) or is not (`no`) of the trait.
