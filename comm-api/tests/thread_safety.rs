@@ -20,8 +20,8 @@ use comm_core::net::{
 };
 use comm_core::{
     Armed, Capabilities, Codec, Completer, Compressed, ConnInfo, ConnectHandle, ConnectionIndex,
-    Drive, Edge, HostId, MessageRecv, MessageSend, ProcessId, RecvSetup, SendSetup, Signature,
-    SlotWrite, StepHeader, StepRead, Verdict, Waited, WorkBuilder,
+    Drive, Edge, HostId, MessageRecv, MessageSend, PendingFunction, ProcessId, RecvSetup,
+    SendSetup, Signature, SlotWrite, StepHeader, StepRead, Verdict, Waited, WorkBuilder,
 };
 
 /// Fails to compile unless the type is (`yes`) or is not (`no`) of the trait.
@@ -160,6 +160,7 @@ table! {
     "ProcessId" ProcessId, yes, yes;
     "Signature" Signature, yes, yes;
     "Completer" Completer<TensorMut>, yes, yes;
+    "PendingFunction" PendingFunction, yes, yes;
     "WorkBuilder" WorkBuilder, yes, no;
     "FifoLayout" FifoLayout, yes, yes;
     "FifoMemory" FifoMemory, yes, yes;

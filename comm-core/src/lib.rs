@@ -44,4 +44,4 @@ pub use tensor::{Storage, Tensor, TensorLayout, TensorMut};
 pub use transport::{
     Capabilities, ConnectHandle, ConnectionIndex, Edge, RecvSetup, SendSetup, Transport, Verdict,
 };
-pub use work::{AsyncWork, Completer, Drive, Waited, Work, WorkBuilder};
+pub use work::{AsyncWork, Completer, Drive, PendingFunction, Waited, Work, WorkBuilder};

@@ -13,11 +13,16 @@
 //!   more: the failure or the end of the peer's process, or that it has left.
 //! * A rank that has left may have sent all that it had to before: its edges are looked at on, until they
 //!   close or have not moved [for a while](stall).
-//! * A rank whose user waits for nothing at the moment may do next what its peers wait for: it is not
-//!   part of any chain. Only lanes that [hold](crate::lane::Held) a thread are.
+//! * What a blocked operation waits for at a peer is the other end of its lane if something is under way
+//!   there, and else the peer's user, who is to call something. The former is the peer's business alone
+//!   for messages and frames: they go on by themselves.
+//! * A rank whose user waits for nothing at the moment may do next what its peers wait for; a chain goes
+//!   on only through lanes that [hold](crate::lane::Held) its thread. So may a function of the user that
+//!   hangs on an operation: then nobody can be sure.
 //! * Ranks that wait for each other in a [circle](circle) that cannot resolve itself fail the
 //!   communicator; the error lists them.
 
+mod acted;
 mod circle;
 mod passed;
 mod stall;
@@ -33,6 +38,7 @@ use crate::communicator::Core;
 use crate::control::FAILED_RANK;
 use crate::edge::ends::mismatch;
 use crate::lane::{BlockedState, Lane, LaneKey, LaneState};
+pub(crate) use acted::Acted;
 pub(crate) use passed::Passed;
 pub(crate) use stall::Stall;
 
@@ -52,12 +58,14 @@ pub(crate) struct Link {
     rank: Rank,
     lane: LaneKey,
     signature: Signature,
-    /// How long it has been blocked and its user has waited for that, in milliseconds.
+    /// How long it has been blocked, its user has waited for that and nothing else of it has moved, in
+    /// milliseconds.
     blocked_ms: u64,
     /// How long ago it began to look at its edges for the last time, in vain, in milliseconds.
     looked_ms: u64,
     /// Whether a thread of the user waits for this, and can do nothing else.
     is_held: bool,
+    /// Whether nobody else could act for the rank, as far as that matters.
     single_threaded: bool,
 }
 
@@ -146,23 +154,32 @@ impl Core {
             started_ms: clock_ms(),
             chain: Vec::new(),
         };
-        self.pass_on(lane, blocked, &report)
+        self.pass_on(lane, blocked, lane.held.since(), &report)
     }
 
-    /// Adds the own link and sends the report to everybody that is waited for.
-    fn pass_on(&self, lane: &Lane, blocked: &BlockedState, report: &BlockedReport) -> Result<()> {
-        let held = lane.held.since();
+    /// Adds the own link and sends the report to everybody that is waited for; `held` is since when the
+    /// lane has held a thread of the user, if it does.
+    fn pass_on(
+        &self,
+        lane: &Lane,
+        blocked: &BlockedState,
+        held: Option<Instant>,
+        report: &BlockedReport,
+    ) -> Result<()> {
         // Its user may have done something else until it began to wait.
         let since = held.map_or(blocked.since, |held| held.max(blocked.since));
+        let blocked_ms = in_ms(since.elapsed());
+        let acted_ms = self.acted.ago_ms().unwrap_or(u64::MAX);
         let mut chain = report.chain.clone();
         chain.push(Link {
             rank: self.rank,
             lane: lane.key,
             signature: blocked.signature,
-            blocked_ms: in_ms(since.elapsed()),
+            blocked_ms: blocked_ms.min(acted_ms),
             looked_ms: in_ms(blocked.looked.elapsed()),
             is_held: held.is_some(),
-            single_threaded: self.is_single_threaded(),
+            // What nobody waits for is waited for by no user's doing.
+            single_threaded: held.is_none() || self.is_alone_in(lane),
         });
         let report = BlockedReport { chain, ..*report };
         for peer in blocked.waits_for.iter().filter(|peer| **peer != self.rank) {
@@ -188,27 +205,39 @@ impl Core {
             return;
         }
         // It waits for what this rank sends, or for this rank to take what it sent.
-        let history = self
-            .lane(last.lane.other_end(from))
-            .map(|lane| &lane.history);
-        let own = history.and_then(|history| history.find(last.signature.sequence));
+        let Some(end) = self.lane(last.lane.other_end(from)) else {
+            return;
+        };
+        let own = end.history.find(last.signature.sequence);
         if let Some(own) = own.filter(|own| *own != last.signature) {
             self.fail(mismatch(self.rank, &own, from, &last.signature));
             return;
         }
-        if report.chain.iter().any(|link| !link.is_held) {
+        let is_under_way = !end.is_idle();
+        if is_under_way && end.key != LaneKey::Collective {
             return;
         }
+        // Whether what is waited for is what this lane is in, or its user.
+        let is_it = |lane: &Lane, is_held: bool| match is_under_way {
+            true => lane.key == end.key,
+            false => is_held,
+        };
         if report.chain[0].rank == self.rank {
-            self.on_circle(&report.chain, clock_ms().saturating_sub(report.started_ms));
+            let Some(lane) = self.lane(report.chain[0].lane) else {
+                return;
+            };
+            if is_it(lane, report.chain[0].is_held) {
+                self.on_circle(&report.chain, clock_ms().saturating_sub(report.started_ms));
+            }
         } else if report.chain.iter().all(|link| link.rank != self.rank) {
             for lane in self.lanes() {
-                if lane.held.since().is_some()
+                let held = lane.held.since();
+                if is_it(lane, held.is_some())
                     && let Some(blocked) = lane.blocked()
                     && lane.passed().takes(&report, lane.key, &blocked.signature)
                 {
                     // A peer that cannot be reached is noticed by the blocked operation itself.
-                    let _ = self.pass_on(lane, &blocked, &report);
+                    let _ = self.pass_on(lane, &blocked, held, &report);
                 }
             }
         }

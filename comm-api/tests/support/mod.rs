@@ -93,9 +93,19 @@ pub(crate) fn builders(ranks: u32) -> Vec<Builder> {
 pub(crate) fn single_threaded<T: Send + 'static>(
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
+    single_threaded_with(builders(2), body)
+}
+
+/// As [`single_threaded`], of any number of ranks, with these builders.
+#[allow(dead_code, reason = "not every test file needs it")]
+pub(crate) fn single_threaded_with<T: Send + 'static>(
+    builders: Vec<Builder>,
+    body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
+) -> Vec<T> {
     let body = Arc::new(body);
     let (sender, receiver) = mpsc::channel();
-    for builder in builders(2) {
+    let ranks = builders.len();
+    for builder in builders {
         let (body, sender) = (Arc::clone(&body), sender.clone());
         thread::spawn(move || {
             let communicator = builder.build().unwrap();
@@ -105,7 +115,7 @@ pub(crate) fn single_threaded<T: Send + 'static>(
         });
     }
     drop(sender);
-    let mut results: Vec<_> = (0..2)
+    let mut results: Vec<_> = (0..ranks)
         .map(|_| {
             receiver
                 .recv_timeout(WATCHDOG)

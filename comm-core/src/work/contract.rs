@@ -115,4 +115,21 @@ pub trait Drive: Send + Sync {
     /// The operation has ended for which a thread sleeps that was announced by
     /// [`Drive::begin_sleep`]; called once for each of them, on the thread that ends the operation.
     fn end_sleep(&self) {}
+
+    /// The calling thread asks for the outcome of the operation, without waiting for it: it polls a
+    /// future.
+    fn note_caller(&self) {}
+
+    /// Somebody has asked for a function of his to be run when the operation has ended, which may then
+    /// do what a peer waits for.
+    ///
+    /// By default it counts as one that hangs on something that [no driver knows](super::PendingFunction).
+    fn begin_function(&self) {
+        super::pending::begin_elsewhere();
+    }
+
+    /// A function has run that was announced by [`Drive::begin_function`]; called once for each.
+    fn end_function(&self) {
+        super::pending::end_elsewhere();
+    }
 }

@@ -31,6 +31,7 @@
 mod contract;
 #[cfg(all(test, comm_loom))]
 mod loom_tests;
+mod pending;
 mod stage;
 mod state;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 pub use contract::{AsyncWork, Drive, Waited};
+pub use pending::PendingFunction;
 
 use crate::{Error, ErrorKind, Result};
 use stage::Stage;
@@ -154,12 +156,15 @@ impl<T: Send + 'static> Work<T> {
         &self,
         continuation: impl FnOnce(&Result<T>) -> R + Send + 'static,
     ) -> Work<R> {
-        let shared = Arc::new(Shared::new(None, self.shared.driver()));
+        let driver = self.shared.driver();
+        let pending = PendingFunction::of(driver.clone());
+        let shared = Arc::new(Shared::new(None, driver));
         let completer = Completer {
             shared: Some(Arc::clone(&shared)),
         };
         self.shared.then(
             Box::new(move |result| {
+                let _pending = pending;
                 let outcome = catch_unwind(AssertUnwindSafe(|| continuation(result)));
                 completer.complete(outcome.map_err(|panic| {
                     let text = panic_text(panic.as_ref()).to_owned();

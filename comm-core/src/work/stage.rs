@@ -3,13 +3,15 @@
 //! # Contract
 //!
 //! * Until [`Stage::end`] it is the driver that it was made of. Afterwards it drives nothing: a thread
-//!   that is inside of it leaves, and one that sleeps does not count as asleep for that driver any more.
-//! * Every sleep that was announced to the driver is ended exactly once.
+//!   that is inside of it leaves, one that sleeps does not count as asleep for that driver any more, and a
+//!   function that still hangs on the operation counts [elsewhere](super::pending).
+//! * Every sleep and function that was announced to the driver is ended there exactly once.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::contract::Drive;
+use super::pending::{begin_elsewhere, end_elsewhere};
 use crate::Result;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -19,8 +21,16 @@ pub(super) struct Stage {
     driver: Arc<dyn Drive>,
     /// Written under the lock.
     is_over: AtomicBool,
-    /// The threads that sleep and were announced to the driver.
-    asleep: Mutex<usize>,
+    announced: Mutex<Announced>,
+}
+
+/// What was announced to the driver.
+#[derive(Default)]
+struct Announced {
+    /// Threads that sleep.
+    sleeps: usize,
+    /// Functions that hang on the operation.
+    functions: usize,
 }
 
 impl Stage {
@@ -28,12 +38,14 @@ impl Stage {
         Self {
             driver,
             is_over: AtomicBool::new(false),
-            asleep: Mutex::new(0),
+            announced: Mutex::new(Announced::default()),
         }
     }
 
-    fn asleep(&self) -> MutexGuard<'_, usize> {
-        self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
+    fn announced(&self) -> MutexGuard<'_, Announced> {
+        self.announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
@@ -43,13 +55,17 @@ impl Stage {
 
     /// The first part is over.
     pub(super) fn end(&self) {
-        let mut asleep = self.asleep();
+        let mut announced = self.announced();
         // Release: pairs with the Acquire in `is_over`.
         self.is_over.store(true, Ordering::Release);
-        let announced = std::mem::take(&mut *asleep);
-        drop(asleep);
-        for _ in 0..announced {
+        let Announced { sleeps, functions } = std::mem::take(&mut *announced);
+        drop(announced);
+        for _ in 0..sleeps {
             self.driver.end_sleep();
+        }
+        for _ in 0..functions {
+            begin_elsewhere();
+            self.driver.end_function();
         }
         self.driver.interrupt();
     }
@@ -75,19 +91,43 @@ impl Drive for Stage {
     }
 
     fn begin_sleep(&self) {
-        let mut asleep = self.asleep();
+        let mut announced = self.announced();
         if !self.is_over() {
-            *asleep += 1;
+            announced.sleeps += 1;
             // Under the lock, so that the end of the stage does not come between the two.
             self.driver.begin_sleep();
         }
     }
 
     fn end_sleep(&self) {
-        let mut asleep = self.asleep();
+        let mut announced = self.announced();
         if !self.is_over() {
-            *asleep -= 1;
+            announced.sleeps -= 1;
             self.driver.end_sleep();
+        }
+    }
+
+    fn note_caller(&self) {
+        self.driver.note_caller();
+    }
+
+    fn begin_function(&self) {
+        let mut announced = self.announced();
+        if self.is_over() {
+            begin_elsewhere();
+        } else {
+            announced.functions += 1;
+            self.driver.begin_function();
+        }
+    }
+
+    fn end_function(&self) {
+        let mut announced = self.announced();
+        if self.is_over() {
+            end_elsewhere();
+        } else {
+            announced.functions -= 1;
+            self.driver.end_function();
         }
     }
 }

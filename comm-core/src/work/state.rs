@@ -220,8 +220,10 @@ impl<T: Send + 'static> Shared<T> {
         let look = take_from(&mut state);
         if matches!(look, Look::NotYet) {
             let replaced = file(&mut state, key, waker);
+            let driver = state.driver.clone();
             drop(state);
             drop(replaced);
+            note_caller(driver);
         }
         look
     }
@@ -232,8 +234,10 @@ impl<T: Send + 'static> Shared<T> {
         let outcome = outcome_of(&state, self.done.load(Ordering::Acquire));
         if outcome.is_none() {
             let replaced = file(&mut state, key, waker);
+            let driver = state.driver.clone();
             drop(state);
             drop(replaced);
+            note_caller(driver);
         }
         outcome
     }
@@ -398,6 +402,12 @@ impl<T> fmt::Debug for Shared<T> {
 fn note_block(deadline: Option<Instant>) {
     if deadline.is_none_or(|deadline| Instant::now() < deadline) {
         about_to_block();
+    }
+}
+
+fn note_caller(driver: Option<Arc<dyn Drive>>) {
+    if let Some(driver) = driver {
+        driver.note_caller();
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use comm_core::{AsyncWork, Error, ErrorKind, Result, Work};
+use comm_core::{AsyncWork, Error, ErrorKind, PendingFunction, Result, Work};
 
 use super::func::contained;
 use super::relay::Relay;
@@ -71,7 +71,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> ChannelOrder<K> {
         start: impl FnOnce() -> Result<Work<T>> + Send + 'static,
     ) -> ChannelWork<T> {
         let (work, completer, relay) = Relay::channel();
+        let pending = PendingFunction::elsewhere();
         let start: Start = Box::new(move || {
+            let _pending = pending;
             if relay.is_cancelled() {
                 let message = "the operation was cancelled before its turn came";
                 completer.complete(Err(Error::new(ErrorKind::Cancelled, message)));

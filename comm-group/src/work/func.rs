@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use comm_core::{AsyncWork, Completer, Error, ErrorKind, Result, Work};
+use comm_core::{AsyncWork, Completer, Error, ErrorKind, PendingFunction, Result, Work};
 
 use super::relay::Relay;
 use super::{is_a_work, when_done};
@@ -75,7 +75,9 @@ impl<T: Send + 'static> FuncWork<T> {
     ) -> Self {
         let (work, completer, relay) = Relay::channel();
         relay.stand_for(Arc::clone(trigger));
+        let pending = PendingFunction::elsewhere();
         when_done(trigger, move |outcome| {
+            let _pending = pending;
             completer.complete(contained(|| function(outcome)));
         });
         Self { work }

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use comm_core::{Error, ErrorKind, PeerInfo, Rank, Result, Transport};
+use comm_core::{Error, ErrorKind, PeerInfo, PendingFunction, Rank, Result, Transport};
 
 pub use explain::{Explanation, TransportTable};
 use family::Origin;
@@ -43,6 +43,7 @@ pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 use leave::LeaveOnDrop;
 
 use crate::abort::AbortState;
+use crate::blocked::Acted;
 use crate::call::{Active, Call};
 use crate::control::{ControlPlane, Process};
 use crate::drive::{LaneDriver, Queue};
@@ -88,6 +89,7 @@ pub(crate) struct Core {
     /// Bytes of frames to one peer that may be on their way without acknowledgement.
     pub(crate) frame_window_bytes: u64,
     users: Users,
+    pub(crate) acted: Acted,
     /// Circles that were warned of already.
     warned: Mutex<HashSet<String>>,
     /// Ranks that have said goodbye.
@@ -317,8 +319,15 @@ impl Core {
             .collect()
     }
 
-    pub(crate) fn is_single_threaded(&self) -> bool {
+    /// Whether nobody of this rank can act but a thread that waits in `lane`: only one was ever seen here,
+    /// and no function of the user waits for anything that may end before.
+    pub(crate) fn is_alone_in(&self, lane: &Lane) -> bool {
+        let is_idle = |other: &Lane| other.functions.load(Ordering::SeqCst) == 0;
         !self.users.several.load(Ordering::Relaxed)
+            && PendingFunction::count_elsewhere() == 0
+            && self
+                .lanes()
+                .all(|other| other.key == lane.key || is_idle(other))
     }
 
     pub(crate) fn warn_of_circle(&self, text: String) {
@@ -326,7 +335,7 @@ impl Core {
         if warned.insert(text.clone()) {
             tracing::warn!(
                 rank = self.rank,
-                "{text}; it may resolve if another thread helps"
+                "{text}; it may resolve if another thread or a continuation helps"
             );
         }
     }

@@ -106,6 +106,7 @@ impl Core {
                 };
             }
         };
+        self.acted.note();
         queued.finish(result);
         Queue::Moved
     }

@@ -1,13 +1,14 @@
 //! How a waiting handle drives the lane of its operation.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use comm_core::{Drive, Result};
 
 use super::Queue;
 use crate::communicator::Core;
-use crate::lane::{Driving, Hold, Lane, LaneKey};
+use crate::lane::{Driving, Lane, LaneKey};
 use crate::wait::{Pause, Wait};
 
 /// How often a waiter tries to get the driver's role of a lane for frames: a worker has it for short
@@ -29,6 +30,8 @@ impl Drive for LaneDriver {
         let Some(mut driving) = self.acquire(lane, done) else {
             return false;
         };
+        // May be another thread than that which submitted the operation.
+        self.core.note_user();
         let mut wait = Wait::new(self.core.policy);
         let mut drove = false;
         let mut hold = None;
@@ -43,7 +46,7 @@ impl Drive for LaneDriver {
                 wait.moved();
             } else if is_over || wait.pause() == Pause::Sleep {
                 if deadline.is_none() {
-                    hold.get_or_insert_with(|| self.hold(lane));
+                    hold.get_or_insert_with(|| lane.held.hold());
                 }
                 // Without any time left it does not sleep, but looks at the operation's own deadline: who
                 // only ever polls may keep everybody else from that.
@@ -74,6 +77,24 @@ impl Drive for LaneDriver {
         }
     }
 
+    fn note_caller(&self) {
+        self.core.note_user();
+    }
+
+    fn begin_function(&self) {
+        if let Some(lane) = self.core.lane(self.key) {
+            lane.functions.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn end_function(&self) {
+        if let Some(lane) = self.core.lane(self.key) {
+            // Before the function stops counting.
+            self.core.acted.note();
+            lane.functions.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     fn interrupt(&self) {
         // Only requests for frames end without their driver: those that are cancelled.
         if self.key.frame_peer().is_some()
@@ -85,12 +106,6 @@ impl Drive for LaneDriver {
 }
 
 impl LaneDriver {
-    /// Counts the calling thread, which may be another one than that which submitted the operation.
-    fn hold<'a>(&self, lane: &'a Lane) -> Hold<'a> {
-        self.core.note_user();
-        lane.held.hold()
-    }
-
     /// Takes the driver's role, if need be from a worker, which has it for short times only.
     fn acquire<'a>(&self, lane: &'a Lane, done: &dyn Fn() -> bool) -> Option<Driving<'a>> {
         let attempts = if self.key.frame_peer().is_some() {

@@ -27,7 +27,7 @@ mod roster;
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -42,7 +42,6 @@ use crate::operation::Ends;
 pub(crate) use driving::Driving;
 use frames::{RecvLane, RecvRequest, SendLane, SendRequest};
 use held::Held;
-pub(crate) use held::Hold;
 pub(crate) use key::LaneKey;
 use poison::Poison;
 use roster::Roster;
@@ -151,6 +150,8 @@ pub(crate) struct Lane {
     blocked: Mutex<Option<BlockedState>>,
     /// The threads of the user that wait here.
     pub(crate) held: Held,
+    /// How many functions of the user hang on operations of this lane.
+    pub(crate) functions: AtomicUsize,
     passed: Mutex<Passed>,
     /// The failure of a lane for frames; others fail with their communicator.
     pub(crate) poison: Poison,
@@ -171,6 +172,7 @@ impl Lane {
             history: History::new(),
             blocked: Mutex::new(None),
             held: Held::default(),
+            functions: AtomicUsize::new(0),
             passed: Mutex::default(),
             poison: Poison::default(),
             roster: Roster::new(),

@@ -1,4 +1,5 @@
-//! What a driver is told of waiters that sleep, and when it has nothing more to drive.
+//! What a driver is told of waiters that sleep and of functions that hang on its operation, and when it has
+//! nothing more to drive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::super::*;
 
-/// Drives nothing; counts the threads that sleep.
+/// Drives nothing; counts the threads that sleep, the functions and who asks.
 #[derive(Default)]
 struct Counting {
     asleep: AtomicUsize,
     ended: AtomicUsize,
+    functions: AtomicUsize,
+    callers: AtomicUsize,
 }
 
 impl Drive for Counting {
@@ -28,6 +31,18 @@ impl Drive for Counting {
         assert_ne!(self.asleep.fetch_sub(1, Ordering::SeqCst), 0);
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
+
+    fn note_caller(&self) {
+        self.callers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn begin_function(&self) {
+        self.functions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end_function(&self) {
+        assert_ne!(self.functions.fetch_sub(1, Ordering::SeqCst), 0);
+    }
 }
 
 impl Counting {
@@ -40,6 +55,10 @@ impl Counting {
 
     fn asleep(&self) -> usize {
         self.asleep.load(Ordering::SeqCst)
+    }
+
+    fn functions(&self) -> usize {
+        self.functions.load(Ordering::SeqCst)
     }
 
     fn await_asleep(&self, count: usize) {
@@ -130,4 +149,62 @@ fn whoever_drives_when_the_later_conversion_begins_leaves_the_driver() {
     });
     assert!(has_entered.try_recv().is_err(), "it drove again");
     assert!(next.take().unwrap());
+}
+
+#[test]
+fn a_function_counts_for_the_driver_until_it_has_run_or_was_dropped() {
+    let (driver, work, completer) = Counting::channel();
+    let seen = Arc::clone(&driver);
+    let first = work.then(move |_| seen.functions());
+    let second = first.then(|seen| *seen.as_ref().unwrap());
+    assert_eq!(driver.functions(), 2);
+    completer.complete(Ok(1));
+    assert_eq!(
+        second.take().unwrap(),
+        2,
+        "it counts while it and what hangs on it run"
+    );
+    assert_eq!(driver.functions(), 0);
+    work.then(|_| ()).detach();
+    assert_eq!(driver.functions(), 0, "it has run at once");
+
+    let (driver, work, completer) = Counting::channel();
+    work.then(|_| panic!("expected in this test")).detach();
+    work.then(|_| ()).detach();
+    assert_eq!(driver.functions(), 2);
+    drop(completer);
+    assert_eq!(driver.functions(), 0);
+}
+
+#[test]
+fn a_function_does_not_count_for_the_driver_any_more_when_a_later_conversion_begins() {
+    let (driver, work, completer) = Counting::channel();
+    let (kept, keeping) = mpsc::channel();
+    let mapped = work.map_later(move |result, completer| kept.send((result, completer)).unwrap());
+    let seen = Arc::clone(&driver);
+    let next = mapped.then(move |_| (seen.functions(), PendingFunction::count_elsewhere() > 0));
+    assert_eq!(driver.functions(), 1);
+    completer.complete(Ok(1));
+    let (result, completer) = keeping.recv().unwrap();
+    assert_eq!(driver.functions(), 0);
+    assert!(PendingFunction::count_elsewhere() > 0);
+    mapped.then(|_| ()).detach();
+    assert_eq!(driver.functions(), 0);
+    completer.complete(result);
+    assert_eq!(next.take().unwrap(), (0, true));
+}
+
+#[test]
+fn whoever_polls_too_early_is_noted() {
+    let (driver, mut work, completer) = Counting::channel();
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut work).poll(&mut context).is_pending());
+    {
+        let mut waiting = std::pin::pin!(work.wait_async());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(driver.callers.load(Ordering::SeqCst), 2);
+    completer.complete(Ok(1));
+    assert!(Pin::new(&mut work).poll(&mut context).is_ready());
+    assert_eq!(driver.callers.load(Ordering::SeqCst), 2);
 }

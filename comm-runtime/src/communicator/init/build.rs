@@ -10,6 +10,7 @@ use comm_core::{Error, ErrorKind, PeerInfo, Result, Transport};
 
 use super::{CommunicatorBuilder, Meeting, TransportContext};
 use crate::abort::AbortState;
+use crate::blocked::Acted;
 use crate::communicator::control::Handler;
 use crate::communicator::family::Origin;
 use crate::communicator::leave::LeaveOnDrop;
@@ -144,6 +145,7 @@ impl CommunicatorBuilder {
             frame_recv: lanes(),
             frame_window_bytes: self.settings.frame_window_bytes as u64,
             users: Users::default(),
+            acted: Acted::default(),
             left: Mutex::new(HashSet::new()),
             warned: Mutex::new(HashSet::new()),
             origin: Origin {

@@ -135,6 +135,9 @@ impl Core {
         let _inside = lane.enter();
         match self.step_frames(lane, driving, guest) {
             Ok(true) => {
+                if matches!(guest, Guest::Nobody) {
+                    self.acted.note();
+                }
                 if driving.stall.end() {
                     lane.set_blocked(None);
                 }
