@@ -187,8 +187,9 @@ impl CommunicatorBuilder {
                 return Err(Error::new(
                     ErrorKind::InvalidConfiguration,
                     format!(
-                        "transport '{name}' is not compiled in or registered; there is {}. Enable \
-                         the Cargo feature of that name, or choose another one",
+                        "transport '{name}' is not compiled in or registered; there is {}. Choose \
+                         another one (TCP belongs to `net`), or enable the Cargo feature of the \
+                         one that you want",
                         if registered.is_empty() {
                             "none".to_owned()
                         } else {
