@@ -14,7 +14,7 @@ use crate::pool::ReceivePool;
 
 fn compression() -> Compression {
     let settings = CompressionSettings::builder().codec("runs").min_bytes(10);
-    let own: Arc<dyn Codec> = Arc::new(Runs::new());
+    let own: Arc<dyn Codec> = Arc::new(Runs::refusing());
     Compression::new(Some(settings.build().unwrap()), [own]).unwrap()
 }
 

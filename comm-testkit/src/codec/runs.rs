@@ -4,8 +4,6 @@ use comm_core::{Codec, Compressed, Error, ErrorKind, Result};
 
 /// Compresses what is one byte value all through to that byte, and nothing else.
 ///
-/// Data that begins with [`Runs::BUSY`] or [`Runs::UNAVAILABLE`] is refused in these ways.
-///
 /// ```
 /// use comm_core::{Codec, Compressed};
 /// use comm_testkit::codec::Runs;
@@ -18,25 +16,41 @@ use comm_core::{Codec, Compressed, Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Runs {
     is_broken: bool,
+    refuses: bool,
 }
 
 impl Runs {
-    /// The first byte of data for which no context is free.
+    /// The first byte of data for which a [refusing](Runs::refusing) codec has no free context.
     pub const BUSY: u8 = 255;
 
-    /// The first byte of data for which the codec misses its library.
+    /// The first byte of data for which a [refusing](Runs::refusing) codec misses its library.
     pub const UNAVAILABLE: u8 = 254;
 
     /// A codec that keeps its contract.
     #[must_use]
     pub const fn new() -> Self {
-        Self { is_broken: false }
+        Self {
+            is_broken: false,
+            refuses: false,
+        }
     }
 
     /// A codec that decompresses to other bytes.
     #[must_use]
     pub const fn broken() -> Self {
-        Self { is_broken: true }
+        Self {
+            is_broken: true,
+            refuses: false,
+        }
+    }
+
+    /// A codec that refuses data that begins with [`Runs::BUSY`] or [`Runs::UNAVAILABLE`].
+    #[must_use]
+    pub const fn refusing() -> Self {
+        Self {
+            is_broken: false,
+            refuses: true,
+        }
     }
 }
 
@@ -59,8 +73,10 @@ impl Codec for Runs {
 
     fn compress_into(&self, raw: &[u8], target: &mut [u8]) -> Result<Compressed> {
         match (raw, target) {
-            ([Self::BUSY, ..], _) => Ok(Compressed::Busy),
-            ([Self::UNAVAILABLE, ..], _) => Err(Error::new(ErrorKind::Unavailable, "no library")),
+            ([Self::BUSY, ..], _) if self.refuses => Ok(Compressed::Busy),
+            ([Self::UNAVAILABLE, ..], _) if self.refuses => {
+                Err(Error::new(ErrorKind::Unavailable, "no library"))
+            }
             ([first, rest @ ..], [byte, ..]) if rest.iter().all(|other| other == first) => {
                 *byte = *first;
                 Ok(Compressed::Bytes(1))
