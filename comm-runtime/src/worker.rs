@@ -162,7 +162,7 @@ impl Worker {
             let mut wait = Wait::new(first.policy);
             drop(first);
             let mut watched = Instant::now();
-            while self.lane(0).is_some() {
+            while !self.lanes().is_empty() {
                 if self.drive_all(duty)? {
                     wait.moved();
                     if watched.elapsed() >= WATCH {

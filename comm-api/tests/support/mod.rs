@@ -102,27 +102,11 @@ pub(crate) fn single_threaded_with<T: Send + 'static>(
     builders: Vec<Builder>,
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
-    let body = Arc::new(body);
-    let (sender, receiver) = mpsc::channel();
-    let ranks = builders.len();
-    for builder in builders {
-        let (body, sender) = (Arc::clone(&body), sender.clone());
-        thread::spawn(move || {
-            let communicator = builder.build().unwrap();
-            let result = body(&communicator);
-            // The receiver is gone when the test has failed already.
-            let _ = sender.send((communicator, result));
-        });
-    }
-    drop(sender);
-    let mut results: Vec<_> = (0..ranks)
-        .map(|_| {
-            receiver
-                .recv_timeout(WATCHDOG)
-                .expect("a rank panicked or is stuck")
-        })
-        .collect();
-    results.sort_by_key(|(communicator, _)| communicator.rank());
+    let results = on_threads(builders, move |builder| {
+        let communicator = builder.build().unwrap();
+        let result = body(&communicator);
+        ((communicator, result), ())
+    });
     results.into_iter().map(|(_, result)| result).collect()
 }
 
@@ -136,26 +120,37 @@ pub(crate) fn on_every_rank<T: Send + 'static>(
     communicators: Vec<Communicator>,
     body: impl Fn(&Communicator) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
+    on_threads(communicators, move |communicator| {
+        (body(&communicator), communicator)
+    })
+}
+
+/// Calls `body` with each of these, on a thread of its own; the results in their order. What comes with a
+/// result is dropped on that thread afterwards.
+fn on_threads<I: Send + 'static, T: Send + 'static, K>(
+    items: Vec<I>,
+    body: impl Fn(I) -> (T, K) + Send + Sync + 'static,
+) -> Vec<T> {
     let body = Arc::new(body);
     let (sender, receiver) = mpsc::channel();
-    let ranks = communicators.len();
-    for communicator in communicators {
+    let count = items.len();
+    for (place, item) in items.into_iter().enumerate() {
         let (body, sender) = (Arc::clone(&body), sender.clone());
         thread::spawn(move || {
-            let result = body(&communicator);
+            let (result, _kept) = body(item);
             // The receiver is gone when the test has failed already.
-            let _ = sender.send((communicator.rank(), result));
+            let _ = sender.send((place, result));
         });
     }
     drop(sender);
-    let mut results: Vec<_> = (0..ranks)
+    let mut results: Vec<_> = (0..count)
         .map(|_| {
             receiver
                 .recv_timeout(WATCHDOG)
                 .expect("a rank panicked or is stuck")
         })
         .collect();
-    results.sort_by_key(|(rank, _)| *rank);
+    results.sort_by_key(|(place, _)| *place);
     results.into_iter().map(|(_, result)| result).collect()
 }
 

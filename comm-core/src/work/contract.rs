@@ -116,8 +116,8 @@ pub trait Drive: Send + Sync {
     /// [`Drive::begin_sleep`]; called once for each of them, on the thread that ends the operation.
     fn end_sleep(&self) {}
 
-    /// The calling thread asks for the outcome of the operation, without waiting for it: it polls a
-    /// future.
+    /// The calling thread asks for the outcome of the operation and goes on to something else if there
+    /// is none: it polls a future, or waits with a deadline while somebody else drives.
     fn note_caller(&self) {}
 
     /// Somebody has asked for a function of his to be run when the operation has ended, which may then

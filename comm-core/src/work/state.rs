@@ -9,6 +9,8 @@
 //!   result back, or gives it to the consumer. So `T` needs no `Sync`, and a result can be moved out
 //!   later.
 
+mod waiting;
+
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -16,7 +18,6 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::contract::{AsyncWork, Drive, Waited};
-use crate::blocking::about_to_block;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
 use crate::{Error, ErrorKind, Result};
@@ -250,63 +251,6 @@ impl<T: Send + 'static> Shared<T> {
         drop(state);
         drop(forgotten);
     }
-
-    /// Tells the driver that the calling thread is about to sleep, if it does so without a deadline.
-    fn announced(&self, driver: &dyn Drive, deadline: Option<Instant>) -> MutexGuard<'_, State<T>> {
-        if deadline.is_some() {
-            return self.lock();
-        }
-        driver.begin_sleep();
-        let mut state = self.lock();
-        if state.outcome.is_none() {
-            state.asleep += 1;
-            return state;
-        }
-        drop(state);
-        driver.end_sleep();
-        self.lock()
-    }
-
-    /// Sleeps until the outcome is known or `deadline` has passed; whether it is known.
-    fn sleep(&self, mut state: MutexGuard<'_, State<T>>, deadline: Option<Instant>) -> bool {
-        while outcome_of(&state, self.done.load(Ordering::Acquire)).is_none() {
-            let Some(deadline) = deadline else {
-                let wait = self.ended.wait(state);
-                state = wait.unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let wait = self.ended.wait_timeout(state, left);
-            state = wait.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
-    }
-
-    /// Blocks until the result can be moved out.
-    pub(super) fn take(&self) -> Result<T> {
-        if !self.done.load(Ordering::Acquire)
-            && let Err(error) = self.wait_deadline(None)
-            && !self.is_done()
-        {
-            // Not the operation's failure, which is repeated below, but that of the wait.
-            return Err(error);
-        }
-        let mut state = self.lock();
-        loop {
-            match take_from(&mut state) {
-                Look::Ready(result) => return result,
-                Look::NotYet => {
-                    state = self
-                        .ended
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
-    }
 }
 
 impl<T: Send + 'static> AsyncWork for Shared<T> {
@@ -315,40 +259,7 @@ impl<T: Send + 'static> AsyncWork for Shared<T> {
     }
 
     fn wait_deadline(&self, deadline: Option<Instant>) -> Result<Waited> {
-        loop {
-            let mut state = self.lock();
-            if let Some(outcome) = outcome_of(&state, self.done.load(Ordering::Acquire)) {
-                return outcome.map(|()| Waited::Done);
-            }
-            // A deadline in the past still gets one round of driving: a poll that makes progress.
-            if let Some(driver) = state.driver.clone() {
-                state.driving += 1;
-                drop(state);
-                let drove = driver.drive(&|| self.done.load(Ordering::Acquire), deadline);
-                state = self.lock();
-                state.driving -= 1;
-                if drove {
-                    let done = self.done.load(Ordering::Acquire);
-                    if !done && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                        return Ok(Waited::TimedOut);
-                    }
-                    continue;
-                }
-                if !self.done.load(Ordering::Acquire) {
-                    drop(state);
-                    driver.may_wait()?;
-                    note_block(deadline);
-                    state = self.announced(&*driver, deadline);
-                }
-            } else {
-                drop(state);
-                note_block(deadline);
-                state = self.lock();
-            }
-            if !self.sleep(state, deadline) {
-                return Ok(Waited::TimedOut);
-            }
-        }
+        self.wait(deadline)
     }
 
     fn register_waker(&self, waker: &Waker) {
@@ -395,13 +306,6 @@ impl<T> fmt::Debug for Shared<T> {
         }
         out.field("continuations", &state.continuations.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The calling thread is about to sleep until `deadline`; a look in passing is no sleep.
-fn note_block(deadline: Option<Instant>) {
-    if deadline.is_none_or(|deadline| Instant::now() < deadline) {
-        about_to_block();
     }
 }
 

@@ -28,10 +28,11 @@ mod memory;
 mod messages;
 mod regions;
 mod tensors;
+mod users;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub use explain::{Explanation, TransportTable};
 use family::Origin;
 pub use init::{CommunicatorBuilder, TransportContext, TransportFactory};
 use leave::LeaveOnDrop;
+pub use users::Caller;
+use users::Users;
 
 use crate::abort::AbortState;
 use crate::blocked::Acted;
@@ -100,59 +103,6 @@ pub(crate) struct Core {
     meeting: String,
     fork: ForkGuard,
     this: OnceLock<Weak<Self>>,
-}
-
-/// Which threads have called into the communicator.
-#[derive(Debug, Default)]
-struct Users {
-    first: AtomicU64,
-    several: AtomicBool,
-    /// The thread that acts for others at the moment and is no user, or 0.
-    agent: AtomicU64,
-}
-
-impl Users {
-    /// A number that differs between threads: the address of a thread-local.
-    fn current() -> u64 {
-        thread_local! {
-            static PLACE: u8 = const { 0 };
-        }
-        PLACE.with(|place| std::ptr::from_ref(place).addr() as u64)
-    }
-
-    #[inline]
-    fn note(&self) {
-        let current = Self::current();
-        if self.first.load(Ordering::Relaxed) != current && !self.several.load(Ordering::Relaxed) {
-            self.note_other(current);
-        }
-    }
-
-    #[cold]
-    fn note_other(&self, current: u64) {
-        if self.agent.load(Ordering::Relaxed) == current {
-            return;
-        }
-        if self
-            .first
-            .compare_exchange(0, current, Ordering::Relaxed, Ordering::Relaxed)
-            .is_err_and(|first| first != current)
-        {
-            self.several.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A thread, as far as telling it from others goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller(u64);
-
-impl Caller {
-    /// The calling thread.
-    #[must_use]
-    pub fn current() -> Self {
-        Self(Users::current())
-    }
 }
 
 impl Core {
@@ -323,7 +273,7 @@ impl Core {
     /// and no function of the user waits for anything that may end before.
     pub(crate) fn is_alone_in(&self, lane: &Lane) -> bool {
         let is_idle = |other: &Lane| other.functions.load(Ordering::SeqCst) == 0;
-        !self.users.several.load(Ordering::Relaxed)
+        !self.users.are_several()
             && PendingFunction::count_elsewhere() == 0
             && self
                 .lanes()
@@ -388,27 +338,6 @@ impl Communicator {
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.core.abort.cause().cloned()
-    }
-
-    /// The calling thread has built the communicator for others, and submits to it on their behalf until
-    /// it [hands over](Communicator::hand_over): it does not count as a user.
-    ///
-    /// A circle of ranks that wait for each other is an error only if each of them has one user, as
-    /// another thread might resolve it.
-    pub fn act_for_others(&self) {
-        let noted = &self.core.users;
-        noted.agent.store(Users::current(), Ordering::Relaxed);
-        noted.first.store(0, Ordering::Relaxed);
-        noted.several.store(false, Ordering::Relaxed);
-    }
-
-    /// Ends what [`Communicator::act_for_others`] began; these threads count as users.
-    pub fn hand_over(&self, users: &[Caller]) {
-        let noted = &self.core.users;
-        for user in users {
-            noted.note_other(user.0);
-        }
-        noted.agent.store(0, Ordering::Relaxed);
     }
 
     /// Ends the communicator on all ranks: operations in flight return [`ErrorKind::Aborted`].
